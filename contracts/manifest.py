@@ -61,6 +61,27 @@ class PackageFile(_ManifestModel):
     bytes: int = Field(ge=0)
 
 
+class QueryDocumentSpec(_ManifestModel):
+    """How a model of late interaction reads queries and documents, each in a way of its own.
+
+    A text is a query if its prompt is called so (``contracts.tasks.QUERY``), else a document.
+    """
+
+    query_tokens: int = Field(ge=1, description="longest row of a query")
+    document_tokens: int = Field(ge=1, description="longest row of a document")
+    filled_to: int = Field(0, description="tokens that a query has at least")
+    fill_id: int | None = Field(
+        None, description="what shorter ones are filled with; beyond the vocabulary: not attended"
+    )
+    left_out: tuple[int, ...] = Field((), description="tokens whose vectors are not answered")
+    left_out_of_queries: bool = False
+    left_out_of_documents: bool = True
+    only: tuple[int, ...] = Field(
+        (), description="if there are some: all others are left out of documents"
+    )
+    mean: bool = Field(False, description="a score is a mean over the query's tokens, and no sum")
+
+
 class TokenizerSpec(_ManifestModel):
     """What the gateway needs beside ``tokenizer.json`` to make the model's tensors.
 
@@ -77,6 +98,7 @@ class TokenizerSpec(_ManifestModel):
     vocabulary: int
     prompts: dict[str, str] = {}
     default_prompt: str | None = Field(None, description="name of the usual one, if there is one")
+    sides: QueryDocumentSpec | None = Field(None, description="of late interaction")
 
 
 class VectorRanges(_ManifestModel):

@@ -31,6 +31,7 @@ class Task(StrEnum):
     TEXT_EMBEDDING = "text-embedding"
     SPARSE_EMBEDDING = "sparse-embedding"
     HYBRID_EMBEDDING = "hybrid-embedding"
+    MULTI_VECTOR_EMBEDDING = "multi-vector-embedding"
     TEXT_RANKING = "text-ranking"
     TOKEN_CLASSIFICATION = "token-classification"
     ZERO_SHOT_CLASSIFICATION = "zero-shot-classification"
@@ -75,10 +76,17 @@ def load_installed(group: str) -> dict[Task, Any]:
 
 
 # Tasks whose answers are kept and compared with later ones.
-GIVE_VECTORS = frozenset({Task.TEXT_EMBEDDING, Task.SPARSE_EMBEDDING, Task.HYBRID_EMBEDDING})
+GIVE_VECTORS = frozenset(
+    {
+        *(Task.TEXT_EMBEDDING, Task.SPARSE_EMBEDDING, Task.HYBRID_EMBEDDING),
+        Task.MULTI_VECTOR_EMBEDDING,
+    }
+)
 # Kinds of vectors that a task may give.
 DENSE, SPARSE, TOKENS = "dense", "sparse", "tokens"
-# Another kind of values: a logit for each pair of texts, by which documents are ranked.
+# The name of the prompt by which a text is a query, and no document, to late interaction.
+QUERY = "query"
+# Another kind of values: a score for each pair of texts, by which documents are ranked.
 RELEVANCE = "relevance"
 CLASSES = "classes of texts"
 MARKED = "labels that a text has, by a threshold of each"
@@ -145,6 +153,11 @@ _TENSORS: dict[Task, TaskTensors] = {
             TensorSpec(name="SPARSE", datatype=Datatype.BYTES, shape=(-1,)),
             TensorSpec(name="TOKEN_VECTORS", datatype=Datatype.FP32, shape=(-1, -1, -1)),
         ),
+    ),
+    # A vector for each token: see preprocess.tasks.multi_vector.
+    Task.MULTI_VECTOR_EMBEDDING: TaskTensors(
+        TensorSpec(name="multi_vector_embedding", datatype=Datatype.FP32, shape=(-1, -1, -1)),
+        (TensorSpec(name="TOKEN_VECTORS", datatype=Datatype.FP32, shape=(-1, -1, -1)),),
     ),
     Task.TEXT_RANKING: TaskTensors(
         _LOGITS,

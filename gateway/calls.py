@@ -33,6 +33,7 @@ class Query:
     ``parameters``: what the caller has set of those that the task's head takes.
     ``are_rows``: ``texts`` are rows of a table, each the JSON of an object or an array.
     ``kept``: the dialect keeps them for its answer, so that all their memory counts until then.
+    ``ranks``: the second texts of a query are to be ranked, by a head of the kind ``RELEVANCE``.
     """
 
     texts: list[str]
@@ -42,6 +43,7 @@ class Query:
     prompt_name: str | None = None
     are_rows: bool = False
     kept: bool = False
+    ranks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

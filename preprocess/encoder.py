@@ -92,6 +92,24 @@ class Windows:
 
 
 @dataclass(frozen=True, slots=True)
+class Sides:
+    """Which rows are queries and which documents, for late interaction.
+
+    Attributes:
+        queries: for each row, whether it is a query. Of pairs, a query is a row before those of its
+            documents.
+        left_out: for each row, the places of tokens whose vectors are no part of an answer.
+        statistics: of each text, or of both of a pair.
+        mean: whether a score is a mean over the query's tokens, and no sum.
+    """
+
+    queries: list[bool]
+    left_out: list[list[int]]
+    statistics: list[Statistics]
+    mean: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EncodedTexts:
     """Some texts as the model will see them, a column a statistic, a row a text.
 
@@ -113,6 +131,7 @@ class EncodedTexts:
         unknown: words that are unknown to a tokeniser in another process; None if it is here.
         seen: of how many characters each text, and each second one, was read: what is behind them
             changes nothing. None if that was not looked at, or nothing is behind them.
+        sides: of an encoder that reads queries and documents apart, else None.
     """
 
     ids: list[list[int]]
@@ -126,6 +145,7 @@ class EncodedTexts:
     observed: dict[str, list[float | str]] | None = None
     unknown: list[str] | None = None
     seen: tuple[list[int], list[int]] | None = None
+    sides: Sides | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -134,13 +154,15 @@ class EncodedTexts:
         """Tokens, words, unknown tokens and truncation of each text."""
         if self.windows is not None:
             return self.windows.statistics
+        if self.sides is not None:
+            return self.sides.statistics
         return list(zip(self.tokens, self.words, self.unk, self.truncated, strict=True))
 
     def truncated_texts(self) -> list[bool]:
         """Of which texts the model sees less than the whole."""
-        if self.windows is None:
+        if self.windows is None and self.sides is None:
             return self.truncated
-        return [truncated for *_, truncated in self.windows.statistics]
+        return [truncated for *_, truncated in self.statistics()]
 
     def part(self, rows: Sequence[int]) -> "EncodedTexts":
         """Some of the rows, by their places."""
@@ -243,10 +265,21 @@ class TextEncoder:
             InvalidTextError: a text with a lone surrogate, which no UTF-8 can hold.
             ValueError: not as many pairs as texts.
         """
-        if pairs is None:
-            rows = [self._row(index, text) for index, text in enumerate(texts)]
-        else:
-            rows = self._pair_rows(texts, pairs)
+        if pairs is not None:
+            return self._gather(self._pair_rows(texts, pairs))
+        most = self._spec.max_tokens
+        return self._gather([self._row(index, text, most) for index, text in enumerate(texts)])
+
+    def encode_prompted(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        prompt_name: str | None = None,
+    ) -> EncodedTexts:
+        """The same with a prompt before each text; raises what ``prompted`` and ``encode`` do."""
+        return self.encode(self.prompted(texts, prompt_name), pairs)
+
+    def _gather(self, rows: list[_Row], sides: Sides | None = None) -> EncodedTexts:
         unk_id = self._spec.unk_id
         ids = [row.ids for row in rows]
         types = [row.type_ids for row in rows if row.type_ids is not None]
@@ -259,6 +292,7 @@ class TextEncoder:
             truncated=[row.truncated for row in rows],
             special=self._special,
             seen=_seen([row.seen for row in rows]),
+            sides=sides,
         )
 
     def prompted(self, texts: Sequence[str], name: str | None = None) -> Sequence[str]:
@@ -323,16 +357,17 @@ class TextEncoder:
             left -= len(ids)
         return found
 
-    def _row(self, index: int, text: str) -> _Row:
+    def _row(self, index: int, text: str, most: int) -> _Row:
+        """A text of at most this many tokens, special ones included."""
         frame = self._single
-        room = self._spec.max_tokens - frame.size
+        room = most - frame.size
         # Nearly every text has known words and room for them all: its row is made at once.
         if self._table is not None and len(text) <= self._head_characters:
             seen = split(text)
             found = None if seen is None else self._table.ids(seen)
             if seen and found is not None:
                 row = [*frame.before, *chain.from_iterable(found), *frame.after]
-                if len(row) <= self._spec.max_tokens:
+                if len(row) <= most:
                     types = frame.type_ids(len(row) - frame.size) if frame.typed else None
                     return _Row(row, types, len(seen), False)
         content = self._content(index, text)

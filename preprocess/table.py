@@ -52,6 +52,15 @@ class Encoder(Protocol):
         """The texts with a prompt before each; raises ``UnknownPromptError``."""
         ...
 
+    def encode_prompted(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        prompt_name: str | None = None,
+    ) -> EncodedTexts:
+        """The rows of texts with a prompt before each; raises ``PreprocessError``."""
+        ...
+
     def unknown_words(self, text: str, pair: str | None = None) -> list[str]:
         """What of a text became the unknown token."""
         ...
@@ -119,6 +128,15 @@ class TableEncoder:
         if name is not None:
             raise UnknownPromptError(name, ())
         return texts
+
+    def encode_prompted(
+        self,
+        texts: Sequence[str],
+        pairs: Sequence[str] | None = None,
+        prompt_name: str | None = None,
+    ) -> EncodedTexts:
+        """The same as ``encode``; raises ``UnknownPromptError`` where a prompt is named."""
+        return self.encode(self.prompted(texts, prompt_name), pairs)
 
     def unknown_words(self, text: str, pair: str | None = None) -> list[str]:  # noqa: ARG002
         """None: rows have no words."""

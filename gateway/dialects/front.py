@@ -360,7 +360,7 @@ def _rows(view: EndpointView, query: Query) -> tuple[list[str], list[str] | None
     """The texts for the model with their second texts, and how many are of each of the query."""
     head = HEADS[view.task]
     second_text = head.second_text
-    if query.pairs is not None and second_text is SecondText.NONE:
+    if query.pairs is not None and second_text is SecondText.NONE and not query.ranks:
         raise InvalidInputError(
             f"text_pair: {view.name} does {view.task}, which reads one text at a time."
         )

@@ -1,12 +1,13 @@
-"""Reranking: documents in the order in which they answer a query, by an endpoint of text ranking.
+"""Reranking: documents in the order in which they answer a query.
 
 - ``POST /v1/rerank`` takes the requests of Jina's and Cohere's clients, with the endpoint's name as
   ``model``; ``POST /v2/rerank`` is the same for Cohere's newer client.
 - ``POST /endpoints/{endpoint}/rerank`` is Text Embeddings Inference's ``/rerank``: its clients take
   ``/endpoints/{endpoint}`` as their base URL.
 
-A query with N documents is N rows, one a pair. Each is batched by its own length, with rows of
-other requests. Documents of equal logits keep the order in which they were sent.
+A query with N documents is N rows, one a pair; to late interaction it is a row, and each document
+one. Each is batched by its own length, with rows of other requests. Documents of equal scores keep
+the order in which they were sent.
 """
 
 from functools import partial
@@ -25,7 +26,7 @@ from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
-from preprocess.tasks.ranking import ranked
+from preprocess.tasks import HEADS
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -55,7 +56,10 @@ class DocumentText(TypedDict):
 
 
 class RerankResult(TypedDict):
-    """One document: its place in the request, and the probability that it answers the query."""
+    """One document: its place in the request, and the probability that it answers the query.
+
+    Of late interaction the score is MaxSim, which is no probability.
+    """
 
     index: int
     relevance_score: float
@@ -218,7 +222,7 @@ def _read_tei(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | No
 
 def _ranks(answer: Answer, texts: list[str] | None, *, raw: bool) -> list[TeiRank]:
     found: list[TeiRank] = []
-    for index, score, logit in zip(*ranked(answer.values), strict=True):
+    for index, score, logit in zip(*HEADS[answer.task].ranking(answer), strict=True):
         rank: TeiRank = {"index": index, "score": logit if raw else score}
         if texts is not None:
             rank["text"] = texts[index]
@@ -240,13 +244,14 @@ def _query(
     if not query.strip():
         raise InvalidInputError("query: it is empty, so that nothing can answer it.")
     check_texts(len(documents), view)
-    return Query([query] * len(documents), documents, truncate=truncate is not False, kept=kept)
+    pairs = [query] * len(documents)
+    return Query(pairs, documents, truncate=truncate is not False, kept=kept, ranks=True)
 
 
 def _results(answer: Answer, documents: list[str] | None, top_n: int | None) -> list[RerankResult]:
     """The best documents with their texts where ``documents`` holds them."""
     found: list[RerankResult] = []
-    order, scores, _ = ranked(answer.values)
+    order, scores, _ = HEADS[answer.task].ranking(answer)
     for index, score in zip(order[:top_n], scores, strict=False):
         result: RerankResult = {"index": index, "relevance_score": score}
         if documents is not None:

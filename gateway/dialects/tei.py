@@ -44,7 +44,7 @@ from gateway.http.openapi import Operation
 from gateway.http.router import Route
 from gateway.inference.tokens import check_ids
 from gateway.request_context import RequestContext
-from preprocess.tasks import HEADS
+from preprocess.tasks import HEADS, SecondText
 from preprocess.tasks.embedding import formed
 from preprocess.tokens import Token
 from preprocess.vectors import cosines
@@ -343,7 +343,7 @@ class TextEmbeddingsInference:
             request.context, await self._bodies.read(request), reader
         )
         head = HEADS[view.task]
-        if RELEVANCE not in head.kinds:
+        if RELEVANCE not in head.kinds or head.second_text is SecondText.NONE:
             require_kind(view, CLASSES, "endpoint", "/predict needs")
         if raw_scores and RELEVANCE not in head.kinds:
             raise InvalidInputError(

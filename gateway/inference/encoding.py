@@ -43,7 +43,7 @@ def encode(encoder: Encoder, call: Call) -> EncodedTexts:
             of a table that the model can't read, or a prompt that the version lacks.
     """
     try:
-        return encoder.encode(encoder.prompted(call.texts, call.prompt_name), call.pairs)
+        return encoder.encode_prompted(call.texts, call.pairs, call.prompt_name)
     except (InvalidTextError, InvalidRowError, UnknownPromptError) as error:
         raise InvalidInputError(f"{error}.") from error
     except BaseException as panic:

@@ -543,9 +543,9 @@ def _cached_texts(encoded: EncodedTexts, rows: int) -> int:
     It does not say of which texts they are: each row counts as a text, and all texts count only if
     it answered all rows.
     """
-    if encoded.windows is None:
+    if encoded.windows is None and encoded.sides is None:
         return rows
-    texts = len(encoded.windows.texts)
+    texts = len(encoded.statistics())
     return texts if rows == len(encoded) else min(rows, texts - 1)
 
 

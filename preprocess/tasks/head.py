@@ -24,6 +24,9 @@ Output = list[str] | Values
 Observed = dict[str, list[float | str]]  # values of statistics, by name
 # Of a sparse vector ``index`` and ``value`` of what is not 0, by index.
 Weights = list[dict[str, float]]
+# Places of texts from the best to the worst, and of each, in this order, what callers see as its
+# score, and the same before it was made a probability.
+Ranking = tuple[Sequence[int], list[float], list[float]]
 
 
 class SecondText(Enum):
@@ -256,6 +259,10 @@ class Head(ABC):
         """What parity is measured on, and what a reference profile has: what callers see."""
         return values
 
+    def select_answered(self, encoded: EncodedTexts, values: Values) -> Values:  # noqa: ARG002
+        """The values that are part of answers: what an original gives of the same rows."""
+        return values
+
     @abstractmethod
     def records(
         self, encoded: EncodedTexts, values: Values, labels: tuple[str, ...]
@@ -317,6 +324,10 @@ class Head(ABC):
         """Of each text float32 ``[tokens, dimension]``: of heads of the kind ``tokens``."""
         raise NotImplementedError
 
+    def ranking(self, answer: AnsweredTexts) -> Ranking:
+        """Second texts by how well they answer the first: of heads of the kind ``RELEVANCE``."""
+        raise NotImplementedError
+
     def markable(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """The labels that ``marks`` may find, of a model with these labels."""
         return self.classes(labels)
@@ -351,6 +362,12 @@ class Head(ABC):
     @abstractmethod
     def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The tensors that ``contracts.tasks.PUBLIC_OUTPUTS`` names: texts first, float32."""
+
+
+def best_first(column: Values) -> tuple[Sequence[int], Values]:
+    """Places of numbers from the largest to the least, equal ones in their order; and these."""
+    order = np.argsort(-column, kind="stable")
+    return order.tolist(), column[order]
 
 
 def _tokens_of(tokens: Sequence[int], counts: Sequence[int]) -> list[int]:

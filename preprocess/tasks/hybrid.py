@@ -15,6 +15,7 @@ import numpy as np
 from contracts.events import TextRecord
 from contracts.tasks import DENSE, SPARSE, TOKENS, Task
 from preprocess.encoder import EncodedTexts
+from preprocess.late_interaction import fill_to_longest, mean_distance, require_rows
 from preprocess.scores import norms
 from preprocess.tasks.embedding import formed
 from preprocess.tasks.head import (
@@ -69,17 +70,17 @@ class HybridEmbedding(Head):
         version's, as in late interaction. It is 1 for vectors of different dimensions.
         """
         if ours.values.shape[1] != theirs.values.shape[1]:
-            return Difference(np.ones(len(_encoded(ours.encoded))), [], [], np.empty(0))
+            return Difference(np.ones(len(require_rows(ours.encoded))), [], [], np.empty(0))
         both = [
             (
-                unit(_dense(_encoded(side.encoded), side.values)),
-                _weights(_encoded(side.encoded), side.values),
-                [unit(each) for each in _tokens(_encoded(side.encoded), side.values)],
+                unit(_dense(require_rows(side.encoded), side.values)),
+                _weights(require_rows(side.encoded), side.values),
+                [unit(each) for each in _tokens(require_rows(side.encoded), side.values)],
             )
             for side in (ours, theirs)
         ]
         apart = [
-            max((1 - float(a @ b)) / 2, _apart(weights, others), _far(tokens, nearest))
+            max((1 - float(a @ b)) / 2, _apart(weights, others), mean_distance(tokens, nearest))
             for a, b, weights, others, tokens, nearest in zip(
                 *(part for pair in zip(*both, strict=True) for part in pair), strict=True
             )
@@ -100,15 +101,15 @@ class HybridEmbedding(Head):
 
     def dense(self, answer: AnsweredTexts) -> Values:
         """See ``Head.dense``."""
-        return _dense(_encoded(answer.encoded), answer.values)
+        return _dense(require_rows(answer.encoded), answer.values)
 
     def sparse(self, answer: AnsweredTexts) -> list[Weights]:
         """See ``Head.sparse``."""
-        return _weights(_encoded(answer.encoded), answer.values)
+        return _weights(require_rows(answer.encoded), answer.values)
 
     def token_vectors(self, answer: AnsweredTexts) -> list[Values]:
         """See ``Head.token_vectors``."""
-        return _tokens(_encoded(answer.encoded), answer.values)
+        return _tokens(require_rows(answer.encoded), answer.values)
 
     def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """With ``kinds`` an object of them a text, without the dense vector alone."""
@@ -121,17 +122,12 @@ class HybridEmbedding(Head):
 
     def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """All kinds; token vectors as long as the longest text's, zeros behind the others."""
-        tokens = self.token_vectors(answer)
-        padded = np.zeros(
-            (len(tokens), max(map(len, tokens)), answer.values.shape[1] - 1), np.float32
-        )
-        for row, vectors in zip(padded, tokens, strict=True):
-            row[: len(vectors)] = vectors
+        vectors = self.token_vectors(answer)
         dense = formed(self.dense(answer), None, answer.parameters)
         return {
             "EMBEDDING": dense.astype(np.float32, copy=False),
             "SPARSE": [json.dumps(each, separators=(",", ":")) for each in self.sparse(answer)],
-            "TOKEN_VECTORS": padded,
+            "TOKEN_VECTORS": fill_to_longest(vectors, answer.values.shape[1] - 1),
         }
 
     def _shown(self, answer: AnsweredTexts, parameters: Mapping[str, Any]) -> list[Any]:
@@ -148,12 +144,6 @@ class HybridEmbedding(Head):
             else:
                 columns[kind] = [each.tolist() for each in self.token_vectors(answer)]
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
-def _encoded(encoded: EncodedTexts | None) -> EncodedTexts:
-    if encoded is None:
-        raise ValueError("weights and vectors of tokens need their texts")
-    return encoded
 
 
 def _firsts(encoded: EncodedTexts) -> list[int]:
@@ -194,12 +184,3 @@ def _apart(ours: Weights, theirs: Weights) -> float:
     larger = sum(max(one.get(at, 0.0), other.get(at, 0.0)) for at in every)
     smaller = sum(min(one[at], other[at]) for at in one.keys() & other.keys())
     return 1 - smaller / larger if larger else 0.0
-
-
-def _far(ours: Values, theirs: Values) -> float:
-    """How far the vectors of a text's tokens are from another version's."""
-    if len(ours) == 0 or len(theirs) == 0:
-        return float(len(ours) != len(theirs))
-    if len(ours) == len(theirs):
-        return float(1 - np.einsum("td,td->t", ours, theirs).mean()) / 2
-    return float(1 - (ours @ theirs.T).max(axis=1).mean()) / 2

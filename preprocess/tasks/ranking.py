@@ -5,7 +5,7 @@ by them would be chance. The probability is the logit's sigmoid, as in ``transfo
 TEI, and ``CrossEncoder`` of sentence-transformers for a single label.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,9 +19,11 @@ from preprocess.tasks.head import (
     Difference,
     Head,
     Output,
+    Ranking,
     SecondText,
     Side,
     Values,
+    best_first,
 )
 
 
@@ -59,6 +61,10 @@ class TextRanking(Head):
         """The sigmoid, or none for logits."""
         return ("sigmoid", "none")
 
+    def ranking(self, answer: AnsweredTexts) -> Ranking:
+        """By their logits."""
+        return ranked(answer.values)
+
     def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """``{"label", "score"}`` a pair, or a list of it with ``top_k``."""
         raw = parameters.get("function_to_apply") == "none"
@@ -80,7 +86,7 @@ class TextRanking(Head):
         return {"SCORE": sigmoid(answer.values)[:, 0], "LOGIT": answer.values[:, 0]}
 
 
-def ranked(logits: Values) -> tuple[Sequence[int], list[float], list[float]]:
+def ranked(logits: Values) -> Ranking:
     """All texts from the best to the worst, those of equal logits in the order they came in.
 
     Args:
@@ -89,7 +95,5 @@ def ranked(logits: Values) -> tuple[Sequence[int], list[float], list[float]]:
     Returns:
         Indices, and the probability and the logit of each.
     """
-    column = logits[:, 0]
-    order = np.argsort(-column, kind="stable")
-    sorted_logits = column[order]
-    return order.tolist(), sigmoid(sorted_logits).tolist(), sorted_logits.tolist()
+    order, ordered = best_first(logits[:, 0])
+    return order, sigmoid(ordered).tolist(), ordered.tolist()

@@ -12,6 +12,7 @@ from preprocess.tasks.embedding import TextEmbedding
 from preprocess.tasks.generation import TextGeneration
 from preprocess.tasks.head import Head
 from preprocess.tasks.hybrid import HybridEmbedding
+from preprocess.tasks.multi_vector import MultiVectorEmbedding
 from preprocess.tasks.question_answering import QuestionAnswering
 from preprocess.tasks.ranking import TextRanking
 from preprocess.tasks.sparse import SparseEmbedding
@@ -29,6 +30,7 @@ HEADS: Mapping[Task, Head] = MappingProxyType(
                 SparseEmbedding(),
                 HybridEmbedding(),
                 TextRanking(),
+                MultiVectorEmbedding(),
                 TokenClassification(),
                 ZeroShotClassification(),
                 QuestionAnswering(),

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from preprocess.encoder import EncodedTexts, Offsets, Statistics, Windows, refuse_surrogates
+from preprocess.encoder import (
+    EncodedTexts,
+    Offsets,
+    Sides,
+    Statistics,
+    Windows,
+    refuse_surrogates,
+)
 from preprocess.tokens import Token
 
 LENGTH = struct.Struct("<I")
@@ -84,6 +91,7 @@ class Rows(msgspec.Struct, frozen=True, tag=True):
     windows: WindowRows | None = None
     unknown: list[str] | None = None
     seen: tuple[list[int], list[int]] | None = None
+    sides: Sides | None = None
 
 
 class TokenLists(msgspec.Struct, frozen=True, tag=True):
@@ -186,6 +194,7 @@ def rows_of(encoded: EncodedTexts, unknown: list[str] | None) -> Rows:
         ),
         unknown,
         encoded.seen,
+        encoded.sides,
     )
 
 
@@ -222,4 +231,5 @@ def encoded_of(rows: Rows, texts: Sequence[str], pairs: Sequence[str] | None) ->
         rows.special,
         unknown=rows.unknown,
         seen=rows.seen,
+        sides=rows.sides,
     )

@@ -111,8 +111,7 @@ def answer(
 
 def _answer(encoder: Encoder, question: Question) -> Rows | TokenLists | Texts:
     if isinstance(question, Encode):
-        texts = encoder.prompted(question.texts, question.prompt_name)
-        encoded = encoder.encode(texts, question.pairs)
+        encoded = encoder.encode_prompted(question.texts, question.pairs, question.prompt_name)
         unknown = None
         if question.wants_unknown:
             unknown = unknown_words_of(encoder, question.texts, question.pairs, encoded)

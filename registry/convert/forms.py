@@ -13,7 +13,7 @@ from contracts.endpoint import Precision
 from contracts.tasks import FORMS_GROUP, Task, load_installed
 from preprocess.tasks.zero_shot import ENTAILED
 
-MEAN, SPLADE = "mean", "splade"
+MEAN, SPLADE, EACH_TOKEN = "mean", "splade", "tokens"
 STATES = "last_hidden_state"
 STATE_OUTPUTS = (STATES, "token_embeddings", "hidden_states")
 _LOGITS = ("logits", "output", "scores", "probabilities")
@@ -209,6 +209,20 @@ FORMS: Mapping[Task, TaskForm] = MappingProxyType(
             joined=("dense_vecs", "colbert_vecs", "sparse_vecs"),
             has_labels=False,
             pairs=False,
+            scaled=True,
+        ),
+        # Told by its modules only: no architecture says what is left out of documents.
+        Task.MULTI_VECTOR_EMBEDDING: TaskForm(
+            loader="AutoModel",
+            exported=STATES,
+            architecture=(),
+            outputs=("multi_vector_embedding", *STATE_OUTPUTS),
+            limits=_VECTORS_APART,
+            agreement=AgreementKind.COSINE,
+            telling=frozenset(),
+            pooling=EACH_TOKEN,
+            sentences_class="MultiVectorEncoder",
+            has_labels=False,
             scaled=True,
         ),
         Task.TEXT_RANKING: TaskForm(

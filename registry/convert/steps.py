@@ -7,6 +7,7 @@ chooses no engine and no precision, and stores nothing.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from numpy.typing import NDArray
 from contracts.endpoint import Phase, Precision
 from contracts.manifest import CODE, TOKENIZER, EngineKind, FixedSpec, Manifest, PackedSpec
 from contracts.profile import ReferenceProfile
+from contracts.tasks import QUERY, RELEVANCE
 from contracts.tensors import TensorSpec
+from preprocess.late_interaction import QueryDocumentEncoder
 from preprocess.tasks import HEADS, SecondText
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import texts, tokeniser
@@ -24,6 +27,7 @@ from registry.convert.download import DownloadedVersion, lineage
 from registry.convert.errors import VersionError
 from registry.convert.flavours import OriginalTextModel
 from registry.convert.flavours.original import Reader
+from registry.convert.flavours.sides import DOCUMENT
 from registry.convert.forms import FORMS, AgreementKind
 from registry.convert.package import created_by, proofs
 from registry.convert.parity.engine import TokenisedTexts, encode
@@ -44,7 +48,7 @@ _SPECIAL_TEXTS = 16
 def evaluation_of(downloaded: DownloadedVersion) -> texts.EvaluationTexts:
     """The version's texts: pairs for a task that reads pairs."""
     task = downloaded.original.task
-    if HEADS[task].second_text is SecondText.REQUIRED:
+    if HEADS[task].second_text is SecondText.REQUIRED or RELEVANCE in HEADS[task].kinds:
         return downloaded.evaluation.pair()
     return downloaded.evaluation if FORMS[task].pairs else downloaded.evaluation.single()
 
@@ -93,9 +97,10 @@ def require_tokens_of_library(
     """
     from registry.convert.graph import export  # noqa: PLC0415 - as below
 
-    read = export.reader_of(loaded, max_tokens=built.spec.max_tokens)
     how = f", as {type(loaded.tokenizer).__name__},"
-    _require_tokens(original, built, read, how, export.special_tokens_of(loaded))
+    for side in ("",) if original.sides is None else (DOCUMENT, QUERY):
+        read = export.reader_of(loaded, max_tokens=built.spec.max_tokens, side=side)
+        _require_tokens(original, built, read, how, export.special_tokens_of(loaded), side=side)
 
 
 def _require_tokens(
@@ -104,10 +109,16 @@ def _require_tokens(
     read: Reader,
     how: str,
     special: tuple[str, ...],
+    *,
+    side: str = "",
 ) -> None:
+    encoder, encode = built.encoder, None
+    if isinstance(encoder, QueryDocumentEncoder):
+        encode = partial(encoder.encode_sided, queries=side == QUERY)
     require_same_tokens(
-        built.encoder,
+        encoder,
         read,
+        encode=encode,
         max_tokens=built.spec.max_tokens,
         pairs=HEADS[original.task].second_text is not SecondText.NONE,
         original=f"the version's own library{how}",

@@ -12,14 +12,17 @@ from typing import Any
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from contracts.endpoint import ServingOptions
-from contracts.manifest import TOKENIZER, TokenizerSpec
+from contracts.manifest import TOKENIZER, QueryDocumentSpec, TokenizerSpec
+from contracts.tasks import QUERY
 from preprocess.buckets import automatic_buckets, checked_buckets
 from preprocess.encoder import TextEncoder
 from preprocess.errors import PreprocessError
 from preprocess.expressions import refuse_slow_expressions
+from preprocess.late_interaction import QueryDocumentEncoder
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import CONFIG, read_json
-from registry.convert.flavours.original import OriginalTextModel
+from registry.convert.flavours.original import OriginalSides, OriginalTextModel
+from registry.convert.flavours.sides import DOCUMENT
 
 _PADS = ("[PAD]", "<pad>", "<PAD>", "[pad]")
 _UNKS = ("[UNK]", "<unk>", "<UNK>", "[unk]")
@@ -75,6 +78,10 @@ def build(
         raise VersionError(_LEFT)
     _require_total(tokenizer)
     spec = _spec(tokenizer, original, requested_tokens=serving.max_tokens, pad_id=pad_id)
+    if original.sides is not None:
+        sides = _sides(tokenizer, original, spec, requested_tokens=serving.max_tokens, rows=rows)
+        most = max(sides.query_tokens, sides.document_tokens)
+        spec = spec.model_copy(update={"sides": sides, "max_tokens": most})
     data = str(tokenizer.to_str()).encode()
     requested = serving.length_buckets
     try:
@@ -83,7 +90,7 @@ def build(
             if requested == "auto"
             else checked_buckets(requested, spec.max_tokens)
         )
-        encoder = TextEncoder(data, spec)
+        encoder = (TextEncoder if spec.sides is None else QueryDocumentEncoder)(data, spec)
         refuse_slow_expressions(tokenizer, encoder.own_expressions)
         return Tokeniser(data, encoder, spec, buckets)
     except (PreprocessError, ValueError) as error:
@@ -164,10 +171,7 @@ def _spec(
 ) -> TokenizerSpec:
     """Ids and limits for the manifest."""
     definition = json.loads(tokenizer.to_str())
-    named = {
-        **read_json(original.tokenizer / "special_tokens_map.json"),
-        **read_json(original.tokenizer / "tokenizer_config.json"),
-    }
+    named = _read_names(original)
     config = read_json(original.folder / CONFIG)
     vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
     if pad_id is None:
@@ -190,6 +194,65 @@ def _spec(
         prompts=dict(original.prompts),
         default_prompt=original.default_prompt,
     )
+
+
+def _sides(
+    tokenizer: Tokenizer,
+    original: OriginalTextModel,
+    spec: TokenizerSpec,
+    *,
+    requested_tokens: int,
+    rows: int | None,
+) -> QueryDocumentSpec:
+    """Lengths and ids of late interaction for the manifest; raises ``VersionError``."""
+    sides = original.sides or OriginalSides()
+
+    def limit(length: int | None) -> int:
+        if length is None:
+            return spec.max_tokens
+        return min(requested_tokens, length, sides.positions or length)
+
+    query_tokens = limit(sides.filled_to if sides.is_fixed else sides.query_tokens)
+    if query_tokens < sides.filled_to:
+        raise VersionError(
+            f"its queries are filled up to {sides.filled_to} tokens, and the longest row has "
+            f"{query_tokens}: raise spec.serving.max_tokens"
+        )
+    fill_id = None
+    if sides.filled_to:
+        named = _read_names(original)
+        fillers = (sides.fill_token,) if sides.fill_token else tuple(
+            _content(named.get(f"{name}_token")) for name in ("mask", "eos")
+        )  # fmt: skip
+        fill_id = _id(tokenizer, fillers)
+        if fill_id is None or (rows is None and not sides.attends):
+            raise VersionError(
+                f"its queries are filled up with {sides.fill_token or 'a mask token'!r}, which its "
+                "tokeniser does not have"
+            )
+        if not sides.attends:
+            fill_id = rows  # no token's: the graph reads it as the filler that nothing attends to
+    ids = {word: tokenizer.token_to_id(word) for word in sides.left_out}
+    return QueryDocumentSpec(
+        query_tokens=query_tokens,
+        document_tokens=limit(sides.document_tokens),
+        filled_to=sides.filled_to,
+        fill_id=fill_id,
+        # Words that are no token are not looked for, as in the library.
+        left_out=tuple(sorted({at for at in ids.values() if at is not None})),
+        left_out_of_queries=QUERY in sides.left_out_of,
+        left_out_of_documents=DOCUMENT in sides.left_out_of,
+        only=sides.only,
+        mean=sides.mean,
+    )
+
+
+def _read_names(original: OriginalTextModel) -> dict[str, Any]:
+    """What files beside the vocabulary name its special tokens."""
+    return {
+        **read_json(original.tokenizer / "special_tokens_map.json"),
+        **read_json(original.tokenizer / "tokenizer_config.json"),
+    }
 
 
 def _content(token: object) -> str | None:

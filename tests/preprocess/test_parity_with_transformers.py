@@ -77,12 +77,12 @@ class Served:
     def answer(
         self, texts: Sequence[str], pairs: Sequence[str] | None = None
     ) -> NDArray[np.float32]:
-        encoded = self.tokeniser.encoder.encode(texts, pairs)
+        return self.of_rows(self.tokeniser.encoder.encode(texts, pairs))
+
+    def of_rows(self, encoded: EncodedTexts) -> NDArray[np.float32]:
         padder = RowPadder(self.inputs, self.tokeniser.spec)
         outputs = self.engine.outputs(TokenisedTexts(encoded, padder, self.tokeniser.buckets))
-        return HEADS[self.task].values(
-            outputs, width=outputs.shape[1], multi_label=self.multi_label
-        )
+        return values_of(self.task, outputs, multi_label=self.multi_label)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ def served(folder: Path, scratch: Path, task: Task | None = None) -> Served:
     path = scratch / "exported.onnx"
     export.to_onnx(loaded, original.task, path)
     model = engine_form.finish(engine_form.load(path), original.task, original.pooling)
-    made = tokeniser.build(original, ServingOptions(max_tokens=512))
+    rows = export.rows_of(loaded) if original.sides is not None else None
+    made = tokeniser.build(original, ServingOptions(max_tokens=512), rows=rows)
     return Served(
         tokeniser=made,
         task=original.task,
@@ -677,6 +678,54 @@ def test_kinds_of_vectors_are_those_that_a_model_as_bge_m3_gives(
         assert [each["index"] for each in sparse[at]] == sorted(largest)
         for each in sparse[at]:
             assert each["value"] == pytest.approx(largest[int(each["index"])], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("attend", [False, True])
+@pytest.mark.parametrize("similarity", ["maxsim", "meanmaxsim"])
+def test_late_interaction_gives_the_vectors_and_scores_of_a_multi_vector_encoder(
+    similarity: str, attend: bool, bert: bytes, texts: list[str], tmp_path: Path
+) -> None:
+    torch, _, sentences = libraries()
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Transformer
+
+    save_classifier(tmp_path / "plain", "bert", bert, multi_label=False, head="AutoModel")
+    filling = {"strategy": "min", "length": 24, "token": "[SEP]", "attend": attend}
+    read = Transformer(str(tmp_path / "plain"), query_expansion=filling, document_length=100)
+    of_tokens = {"module_input_name": "token_embeddings"}
+    dense = Dense(32, 16, bias=True, activation_function=torch.nn.Tanh(), **of_tokens)
+    words = [".", ",", "the", "a", "no-token"]
+    model = sentences.MultiVectorEncoder(
+        modules=[read, dense, MultiVectorMask(words), Normalize(**of_tokens)],
+        prompts={"query": "Find: ", "document": "Text. "},
+        similarity_fn_name=similarity,
+        device="cpu",
+    )
+    model.save_pretrained(str(tmp_path / "saved"))
+    options = {"batch_size": 1, "show_progress_bar": False, "convert_to_numpy": True}
+
+    ours = served(tmp_path / "saved", tmp_path)
+    encoder, head = ours.tokeniser.encoder, HEADS[Task.MULTI_VECTOR_EMBEDDING]
+    for name, encode in (("query", model.encode_query), ("document", model.encode_document)):
+        encoded = encoder.encode_prompted(texts, prompt_name=name)
+        shown = head.token_vectors(Answered(ours.of_rows(encoded), (), {}, encoded))
+        for found, expected in zip(shown, encode(texts, **options), strict=True):
+            np.testing.assert_allclose(found, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    assert len(texts) >= 200
+    assert len(model.encode_query(["a"], **options)[0]) == 24
+
+    queries, documents = ["Who was cold?", texts[-1]], texts[:40]
+    expected = model.similarity(
+        model.encode_query(queries, **options), model.encode_document(documents, **options)
+    ).numpy()
+    pairs = [query for query in queries for _ in documents]
+    encoded = encoder.encode_prompted(pairs, documents * len(queries))
+    assert len(encoded) == len(queries) * (1 + len(documents))
+    order, scores, _ = head.ranking(Answered(ours.of_rows(encoded), (), {}, encoded))
+    np.testing.assert_allclose(
+        scores, expected.reshape(-1)[order], atol=24 * TOLERANCE, rtol=TOLERANCE
+    )
+    assert np.std(expected[0]) > 10 * TOLERANCE
 
 
 def assert_embeds_alike(model: Any, folder: Path, texts: list[str], scratch: Path) -> None:

@@ -12,7 +12,7 @@ from gateway_world import MemoryRecorder
 from tiny_models import VOCABULARY, asking_tokenizer, tokenizer
 
 from contracts.endpoint import Arm, Guardrail
-from contracts.manifest import TokenizerSpec
+from contracts.manifest import QueryDocumentSpec, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from gateway.admission.byte_budget import ByteBudget
@@ -37,6 +37,7 @@ from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
 from gateway.inference.tokens import MOST_CHARACTERS, refusing
 from preprocess.encoder import EncodedTexts, TextEncoder
+from preprocess.late_interaction import QueryDocumentEncoder
 from preprocess.tokens import Token, texts_of, tokens_of
 from preprocess.windows import ContextEncoder, WindowEncoder
 
@@ -55,6 +56,17 @@ CONTEXTS = ContextEncoder(
     asking_tokenizer().to_str().encode(),
     TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY),
 )
+SIDES = QueryDocumentEncoder(
+    tokenizer().to_str().encode(),
+    TokenizerSpec(
+        max_tokens=128, pad_id=0, unk_id=1, vocabulary=VOCABULARY,
+        prompts={"query": "", "document": ""}, default_prompt="document",
+        sides=QueryDocumentSpec(
+            query_tokens=8, document_tokens=128, filled_to=8, fill_id=VOCABULARY,
+            left_out=(tokenizer().token_to_id("the"),),
+        ),
+    ),
+)  # fmt: skip
 MAX_CHARACTERS = 1000
 BYTES = 384 * 1024 * 1024  # of callers together
 _MOST_COUNTED = 100_000  # characters, whose words are tokens
@@ -69,11 +81,12 @@ def ref(name: str, version: str = "3") -> ModelRef:
 
 
 def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> EndpointView:
-    embeds = task is Task.TEXT_EMBEDDING
+    embeds, sided = task is Task.TEXT_EMBEDDING, Task.MULTI_VECTOR_EMBEDDING
     labels = {
         Task.TEXT_EMBEDDING: (),
         Task.SPARSE_EMBEDDING: (),
         Task.HYBRID_EMBEDDING: (),
+        Task.MULTI_VECTOR_EMBEDDING: (),
         Task.TEXT_RANKING: LABELS[-1:],
         Task.TOKEN_CLASSIFICATION: TAGS,
         Task.ZERO_SHOT_CLASSIFICATION: ENTAILMENT,
@@ -84,13 +97,13 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         task=task,
         refs=tuple(ref(name, version) for version in versions),
         labels=labels,
-        dimension=4 if embeds or task is Task.HYBRID_EMBEDDING else None,
+        dimension=4 if embeds or task in {Task.HYBRID_EMBEDDING, sided} else None,
         max_tokens=128,
         max_texts=64,
         max_tokens_in_flight=10_000,
         timeout_seconds=60.0,
         ready=True,
-        prompts=tuple(PROMPTS) if embeds else (),
+        prompts=tuple(PROMPTS) if embeds else ("document", "query") if task is sided else (),
         has_ranges=embeds,
     )
 
@@ -139,6 +152,15 @@ def rows_of_tokens(encoded: EncodedTexts) -> list[list[float]]:
     ]
 
 
+def vectors_of_tokens(encoded: EncodedTexts) -> list[list[float]]:
+    """Of each token four numbers by its id, one of them 1."""
+    return [
+        [float(token % 4 == place) + token % 3 / 8 for place in range(4)]
+        for ids in encoded.ids
+        for token in ids
+    ]
+
+
 def tag_scores(encoded: EncodedTexts) -> list[list[float]]:
     """Soup is food and rain is weather, each token by itself."""
     tags = {"soup": 1, "rain": 3}
@@ -174,6 +196,9 @@ def model_output(task: Task, call: Call) -> tuple[list[list[float]], EncodedText
     elif task is Task.HYBRID_EMBEDDING:
         encoded = WORDS.encode(call.texts)
         values = rows_of_tokens(encoded)
+    elif task is Task.MULTI_VECTOR_EMBEDDING:
+        encoded = SIDES.encode_prompted(call.texts, call.pairs, call.prompt_name)
+        values = vectors_of_tokens(encoded)
     elif task is Task.TOKEN_CLASSIFICATION:
         encoded = WINDOWS.encode(call.texts)
         values = tag_scores(encoded)

@@ -75,6 +75,8 @@ class Tried:
         dense: widths of layers after pooling.
         max_tokens: that the endpoint asks for.
         cross_encoder: whether CrossEncoder of sentence-transformers writes it.
+        late: of late interaction: options of the transformer's module, and of the mask's those
+            that it has; empty for models of another kind.
         reader: class of transformers that the tokeniser's config names, where it has its own.
     """
 
@@ -90,6 +92,7 @@ class Tried:
     dense: tuple[int, ...] = ()
     max_tokens: int = LONGEST
     cross_encoder: bool = False
+    late: dict[str, Any] = field(default_factory=dict)
     reader: str = ""
 
     @property
@@ -114,7 +117,7 @@ def write(tried: Tried, folder: Path) -> None:
         for parameter in network.parameters():
             if parameter.dim() > 1:
                 parameter.copy_(torch.randn(parameter.shape) * 0.2)
-    if not tried.pooling and not tried.cross_encoder:
+    if not tried.pooling and not tried.cross_encoder and not tried.late:
         network.save_pretrained(folder)
         return
     _write_sentences(tried, network, folder)
@@ -150,6 +153,9 @@ def _write_sentences(tried: Tried, network: Any, folder: Path) -> None:
         sparse = sentence_transformers.SparseEncoder(modules=[masked, SpladePooling()], **options)
         sparse.save_pretrained(str(folder))
         return
+    if tried.late:
+        _write_late(tried, plain, folder)
+        return
     transformer = modules.Transformer(str(plain))
     width = tried.sizes.get("hidden_size") or tried.sizes["d_model"]
     parts: list[Any] = [transformer, modules.Pooling(width, tried.pooling)]
@@ -159,6 +165,31 @@ def _write_sentences(tried: Tried, network: Any, folder: Path) -> None:
     parts.append(modules.Normalize())
     made = sentence_transformers.SentenceTransformer(modules=parts, **options)
     made.save_pretrained(str(folder))
+
+
+def _write_late(tried: Tried, plain: Path, folder: Path) -> None:
+    """Late interaction, out of a network and a tokeniser."""
+    import sentence_transformers
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
+    from sentence_transformers.sentence_transformer import modules
+
+    masks = MultiVectorMask.config_keys
+    masked = {name: given for name, given in tried.late.items() if name in masks}
+    read = {name: given for name, given in tried.late.items() if name not in masks}
+    similarity = read.pop("similarity", None)
+    transformer = modules.Transformer(str(plain), **read)
+    of_tokens = {"module_input_name": "token_embeddings"}
+    (wide,) = tried.dense
+    projection = modules.Dense(
+        tried.sizes["hidden_size"], wide, bias=False, activation_function=None, **of_tokens
+    )
+    sided = [
+        *(transformer, projection, MultiVectorMask(**masked)),
+        modules.Normalize(**of_tokens),
+    ]
+    sentence_transformers.MultiVectorEncoder(
+        modules=sided, similarity_fn_name=similarity, prompts=tried.prompts, device="cpu"
+    ).save_pretrained(str(folder))
 
 
 def converted(tried: Tried, scratch: Path) -> Manifest:
@@ -431,6 +462,20 @@ TRIED: tuple[Tried, ...] = (
           prompts={"search": "rank: "}, cross_encoder=True, reader="XLMRobertaTokenizer"),
     Tried("SPLADE", "bert", "BertForMaskedLM", "`SparseEncoder` with a prompt", pieces,
           {"pad_token_id": 0}, pooling="splade", prompts=_QUERIES),
+    Tried("ColBERT", "bert", "BertModel",
+          "`MultiVectorEncoder`: prompts, queries filled up with unattended tokens, punctuation "
+          "left out", pieces, {"pad_token_id": 0}, prompts=_QUERIES, dense=(16,), max_tokens=100,
+          late={"query_expansion": {"strategy": "fixed", "length": 32}, "document_length": 100,
+                "skiplist_words": [".", ",", "!", "?", "no-token"]}),
+    Tried("ColBERT, MeanMaxSim", "bert", "BertModel",
+          "`MultiVectorEncoder`: queries filled up with attended tokens", pieces,
+          {"pad_token_id": 0}, dense=(16,),
+          late={"query_expansion": {"strategy": "min", "length": 12, "attend": True},
+                "query_length": 40, "skiplist_words": ["."],
+                "skiplist_tasks": ["query", "document"], "similarity": "meanmaxsim"}),
+    Tried("GTE-ModernColBERT", "modernbert", "ModernBertModel",
+          "`MultiVectorEncoder`: prompts, a length of each side", bytes_between, _MODERN,
+          prompts=_QUERIES, dense=(16,), late={"query_length": 32, "document_length": 128}),
     Tried("T5 encoder", "t5", "T5EncoderModel", "mean, a Dense layer, normalised",
           unigram_before_end, _T5, _T5_SIZE, pooling="mean", dense=(24,), reader="T5Tokenizer"),
     Tried("T5", "t5", "T5ForSequenceClassification", "texts hold `</s>`", unigram_before_end,

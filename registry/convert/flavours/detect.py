@@ -23,13 +23,19 @@ from registry.convert.flavours.hints import read_hints
 from registry.convert.flavours.original import OriginalTextModel, Pooling, PoolingMode
 from registry.convert.flavours.pooling import MODULES, read_pooling, require_transformer_only
 from registry.convert.flavours.sentences import (
+    MULTI_VECTOR_ENCODER,
     longest_of,
     prompts_of,
     require_class,
     transformer_config,
 )
-from registry.convert.flavours.unserved import refuse_adapters, refuse_other_inputs
-from registry.convert.forms import FORMS
+from registry.convert.flavours.sides import DOCUMENT, prompts_by_side, read_sides
+from registry.convert.flavours.unserved import (
+    refuse_adapters,
+    refuse_older_colbert,
+    refuse_other_inputs,
+)
+from registry.convert.forms import FORMS, TaskForm
 
 PICKLES = (".bin", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib")
 # Pickles are only here if the operator allowed them: otherwise they are not downloaded.
@@ -78,6 +84,7 @@ def detect(
     sentences = next(
         (p for p in folders if (p / MODULES).is_file() and not is_cross_encoder(p)), None
     )
+    refuse_older_colbert(folders)
     # Weights are the original: a graph beside them may be of others. The three heads of a hybrid
     # embedding are in graphs only.
     has_weights = weights is not None or _has_weights(sentences)
@@ -87,9 +94,7 @@ def detect(
     if graph is None and weights is None and sentences is None:
         raise VersionError(_explain_unrecognised(folder, refused))
     model_folder = sentences or weights or _config_folder(graph, folders)
-    transformer, pooling = model_folder, None
-    if sentences is not None:
-        transformer, pooling = read_pooling(sentences)
+    transformer, pooling = (model_folder, None) if sentences is None else read_pooling(sentences)
     if graph is None:  # whose inputs say what it reads
         _require_weights(folder, transformer, refused)
         refuse_other_inputs(transformer)
@@ -100,11 +105,7 @@ def detect(
         _refuse_own_code(model_folder, transformer, tokenizer_folder)
     found, labels, multi_label = _meaning(transformer, graph, pooling, task, usual)
     form = FORMS[found]
-    if not form.pooling:
-        pooling = None
-    elif pooling is None:
-        # Of embeddings the mean, which sentence-transformers takes of a plain folder.
-        pooling = Pooling((PoolingMode(form.pooling),))
+    pooling = _pooling_of(form, pooling)
     ranks = sentences is None and is_cross_encoder(transformer)
     if ranks:
         require_transformer_only(transformer)
@@ -113,7 +114,13 @@ def detect(
     if sentences is not None and graph is None:
         require_class(sentences, loaded_by)
     prompts, usual_prompt = prompts_of(model_folder) if written else ({}, None)
-    sentence_config = transformer_config(transformer) if written else {}
+    sided = loaded_by == MULTI_VECTOR_ENCODER
+    sentence_config = transformer_config(transformer, sided=sided) if written else {}
+    sides = None
+    if sided:
+        _require_no_graph(graph)
+        sides = read_sides(model_folder, transformer, sentence_config, tokenizer_folder)
+        prompts, usual_prompt = prompts_by_side(prompts), DOCUMENT
     return OriginalTextModel(
         flavour=_flavour(folder, graph, sentences),
         folder=model_folder if loaded_by or sentences is None else transformer,
@@ -128,6 +135,7 @@ def detect(
         default_prompt=usual_prompt,
         lowercase=bool(sentence_config.get("do_lower_case")),
         loaded_by=loaded_by,
+        sides=sides,
     )
 
 
@@ -150,6 +158,21 @@ def _meaning(
     found = task_of(config, requested, usual, cross_encoder=is_cross_encoder(transformer))
     labels = labels_of(config) if FORMS[found].has_labels else ()
     return found, labels, is_multi_label(config)
+
+
+def _pooling_of(form: TaskForm, pooling: Pooling | None) -> Pooling | None:
+    """Of embeddings the mean, which sentence-transformers takes of a plain folder."""
+    if not form.pooling:
+        return None
+    return pooling or Pooling((PoolingMode(form.pooling),))
+
+
+def _require_no_graph(graph: Path | None) -> None:
+    if graph is not None:
+        raise VersionError(
+            f"a {MULTI_VECTOR_ENCODER} is served from its safetensors, and there is only a graph: "
+            "register what save_pretrained writes"
+        )
 
 
 def _longest(transformer: Path, tokenizer: Path, own: int | None) -> int | None:

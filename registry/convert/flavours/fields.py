@@ -59,14 +59,15 @@ _SENTENCE = "sentence_embedding"
 SENTENCES: Fields = MappingProxyType(
     {
         "model_type": _limit_values(
-            "late interaction and other classes are not served",
-            *("SentenceTransformer", "CrossEncoder", "SparseEncoder"),
+            "no other class of the library is",
+            *("SentenceTransformer", "CrossEncoder", "SparseEncoder", "MultiVectorEncoder"),
         ),
         "__version__": _NONE,
         "requirements": _COMPARED,
         "prompts": _READ,
         "default_prompt_name": _READ,
-        "similarity_fn_name": _NONE,  # vectors are answered, and compared by the caller
+        # Of late interaction, which ranks; other vectors are compared by the caller.
+        "similarity_fn_name": _READ,
         "truncate_dim": _limit_values("vectors would be shorter: callers ask for that themselves"),
         "max_active_dims": _limit_values("only the largest weights of each text would be left"),
         "activation_fn": _NONE,  # a ranker's logit is answered beside its score
@@ -131,6 +132,26 @@ _NORMALIZE: Fields = {
     "module_input_name": _limit_values(_OTHER_VECTORS, _SENTENCE),
     "module_output_name": _limit_values(_OTHER_VECTORS, _SENTENCE),
 }
+# The same of late interaction, whose queries and documents are made apart.
+SIDED_TRANSFORMER: Fields = MappingProxyType(
+    {
+        **TRANSFORMER,
+        "query_length": _READ,
+        "document_length": _READ,
+        "query_expansion": _READ,
+    }
+)
+_TOKENS = "token_embeddings"
+_NO_TOKENS = "it would read or write other vectors than those of tokens"
+_OF_TOKENS: Fields = {
+    "module_input_name": _limit_values(_NO_TOKENS, _TOKENS),
+    "module_output_name": _limit_values(_NO_TOKENS, _TOKENS),
+}
+_MASK: Fields = {
+    "skiplist_words": _READ,
+    "skiplist_tasks": _READ,
+    "keep_only_token_ids": _READ,
+}
 # Of config.json of each module that is served, but for the transformer's own.
 MODULES: Mapping[str, Fields] = MappingProxyType(
     {
@@ -138,6 +159,15 @@ MODULES: Mapping[str, Fields] = MappingProxyType(
         "SpladePooling": _SPLADE,
         "Dense": _DENSE,
         "Normalize": _NORMALIZE,
+        "MultiVectorMask": _MASK,
+    }
+)
+# Of those of late interaction.
+SIDED_MODULES: Mapping[str, Fields] = MappingProxyType(
+    {
+        "Dense": {**_DENSE, **_OF_TOKENS},
+        "Normalize": _OF_TOKENS,
+        "MultiVectorMask": _MASK,
     }
 )
 # Of an entry of modules.json; ``kwargs`` names what callers of the library may hand to a module.

@@ -31,6 +31,7 @@ class PoolingMode(StrEnum):
     MEAN_SQRT_LENGTH = "mean_sqrt_len_tokens"
     WEIGHTED_MEAN = "weightedmean"
     LAST_TOKEN = "lasttoken"
+    EACH_TOKEN = "tokens"  # as they are
     SPLADE = "splade"  # of logits of the vocabulary: the largest log(1 + relu) of all tokens
 
 
@@ -52,6 +53,37 @@ class Pooling:
 
 
 @dataclass(frozen=True)
+class OriginalSides:
+    """How a model of late interaction reads queries and documents, as its files say.
+
+    Attributes:
+        query_tokens: longest row of a query; None for the tokeniser's own limit.
+        document_tokens: the same of a document.
+        positions: tokens that the network has positions for; None if that is not known.
+        filled_to: tokens that a query has at least; 0 if it is not filled up.
+        is_fixed: whether it has no more either.
+        fill_token: what it is filled up with; empty for the mask token, or else the last one.
+        attends: whether other tokens see what it is filled up with.
+        left_out: tokens that are no part of answers.
+        left_out_of: sides that this is so for.
+        only: ids of the only tokens that are part of a document's answer; empty for all.
+        mean: whether scores are divided by the number of the query's tokens.
+    """
+
+    query_tokens: int | None = None
+    document_tokens: int | None = None
+    positions: int | None = None
+    filled_to: int = 0
+    is_fixed: bool = False
+    fill_token: str = ""
+    attends: bool = False
+    left_out: tuple[str, ...] = ()
+    left_out_of: tuple[str, ...] = ()
+    only: tuple[int, ...] = ()
+    mean: bool = False
+
+
+@dataclass(frozen=True)
 class OriginalTextModel:
     """A version as it was registered.
 
@@ -70,6 +102,7 @@ class OriginalTextModel:
         lowercase: whether the model's files lower-case every text.
         loaded_by: the class of sentence-transformers that loads ``folder``; empty if
             transformers does.
+        sides: of late interaction, else None.
     """
 
     flavour: str
@@ -85,3 +118,4 @@ class OriginalTextModel:
     default_prompt: str | None = None
     lowercase: bool = False
     loaded_by: str = ""
+    sides: OriginalSides | None = None

@@ -12,10 +12,11 @@ from typing import Any
 from contracts.manifest import WEIGHTS
 from registry.convert.errors import VersionError
 from registry.convert.flavours import fields
-from registry.convert.flavours.config import read_json
+from registry.convert.flavours.config import Json, read_json
 from registry.convert.flavours.original import Dense, Pooling, PoolingMode
 
 MODULES = "modules.json"
+MASK = "MultiVectorMask"
 _FLAGS = {
     "pooling_mode_cls_token": PoolingMode.CLS,
     "pooling_mode_max_tokens": PoolingMode.MAX,
@@ -40,36 +41,70 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
     modes: tuple[PoolingMode, ...] = ()
     dense: list[Dense] = []
     normalise = False
-    for module in _modules(folder):
-        origin, _, kind = str(module.get("type", "")).rpartition(".")
-        if not f"{origin}.".startswith(_LIBRARY):
-            raise VersionError(
-                f"{MODULES} has a module {module.get('type')!r}, which is not of "
-                f"{_LIBRARY.rstrip('.')}: other code is not run"
-            )
-        module_folder = folder / str(module.get("path", ""))
-        if not module_folder.resolve().is_relative_to(folder.resolve()):
-            raise VersionError(f"{MODULES} points outside the model's folder: {module.get('path')}")
+    entries = _modules(folder)
+    # What it masks is token vectors, and so are those that the others read.
+    sided = MASK in map(_kind, entries)
+    if sided:
+        modes = (PoolingMode.EACH_TOKEN,)
+    for module in entries:
+        kind, module_folder = _kind(module), _folder_of(folder, module)
         if kind in {"Transformer", "MLMTransformer"}:
             transformer = module_folder
-        elif kind == "SpladePooling":
-            modes = (_splade(_config(module_folder, kind)),)
-        elif kind == "Pooling":
-            modes = _modes(_config(module_folder, kind))
+        elif kind in {"Pooling", "SpladePooling"} and not sided:
+            modes = _modes(kind, _config(module_folder, kind))
         elif kind == "Dense" and not normalise:
-            dense.append(_dense(module_folder))
-        elif kind == "Normalize":
-            _config(module_folder, kind)
-            normalise = True
+            dense.append(_dense(module_folder, sided=sided))
+        elif kind in {"Normalize", MASK}:
+            config = _config(module_folder, kind, sided=sided)
+            normalise |= kind != MASK and _normalises(config, sided=sided)
         else:
             raise VersionError(
                 f"{MODULES} has a module {kind} that can't be part of the graph; "
                 "Transformer, Pooling, Dense and Normalize can, in this order, or "
-                "MLMTransformer and SpladePooling"
+                f"MLMTransformer and SpladePooling, or Transformer, Dense, {MASK} and Normalize"
             )
     if not modes:
-        raise VersionError(f"{MODULES} has no Pooling: the vectors would be one a token")
+        raise VersionError(
+            f"{MODULES} has no Pooling, so that the vectors would be one a token, and no {MASK}, "
+            "as late interaction has"
+        )
     return transformer, Pooling(modes, tuple(dense), normalise)
+
+
+def mask_of(folder: Path) -> Json:
+    """The configuration of the module that says which tokens late interaction leaves out.
+
+    Empty if there is none.
+
+    Raises:
+        VersionError: there are several.
+    """
+    found = [module for module in _modules(folder) if _kind(module) == MASK]
+    if len(found) > 1:
+        raise VersionError(f"{MODULES} has several modules {MASK}; only one is served")
+    return _config(folder / str(found[0].get("path", "")), MASK, sided=True) if found else {}
+
+
+def _kind(module: Mapping[str, Any]) -> str:
+    return str(module.get("type", "")).rpartition(".")[-1]
+
+
+def _folder_of(folder: Path, module: Mapping[str, Any]) -> Path:
+    """A module's own folder; raises ``VersionError`` if it is not one of the library's within."""
+    if not str(module.get("type", "")).startswith(_LIBRARY):
+        raise VersionError(
+            f"{MODULES} has a module {module.get('type')!r}, which is not of "
+            f"{_LIBRARY.rstrip('.')}: other code is not run"
+        )
+    own = folder / str(module.get("path", ""))
+    if not own.resolve().is_relative_to(folder.resolve()):
+        raise VersionError(f"{MODULES} points outside the model's folder: {module.get('path')}")
+    return own
+
+
+def _normalises(config: Json, *, sided: bool) -> bool:
+    """Whether it does something: without a name it reads vectors of texts."""
+    return not sided or bool(config.get("module_input_name"))
 
 
 def require_transformer_only(folder: Path) -> None:
@@ -85,10 +120,11 @@ def require_transformer_only(folder: Path) -> None:
             )
 
 
-def _config(module_folder: Path, kind: str) -> Mapping[str, Any]:
+def _config(module_folder: Path, kind: str, *, sided: bool = False) -> Json:
     """A module's own configuration; raises ``VersionError`` for what it is not known to do."""
     config = read_json(module_folder / "config.json")
-    fields.require_known(f"{module_folder.name}/config.json", config, fields.MODULES[kind])
+    known = (fields.SIDED_MODULES if sided else fields.MODULES)[kind]
+    fields.require_known(f"{module_folder.name}/config.json", config, known)
     return config
 
 
@@ -104,7 +140,9 @@ def _modules(folder: Path) -> list[Mapping[str, Any]]:
     return modules
 
 
-def _modes(config: Mapping[str, Any]) -> tuple[PoolingMode, ...]:
+def _modes(kind: str, config: Mapping[str, Any]) -> tuple[PoolingMode, ...]:
+    if kind == "SpladePooling":
+        return (_splade(config),)
     if not config.get("include_prompt", True):
         raise VersionError("pooling leaves the prompt's tokens out, which is not supported")
     named = config.get("pooling_mode")
@@ -127,8 +165,8 @@ def _splade(config: Mapping[str, Any]) -> PoolingMode:
     return PoolingMode.SPLADE
 
 
-def _dense(module_folder: Path) -> Dense:
-    config = _config(module_folder, "Dense")
+def _dense(module_folder: Path, *, sided: bool) -> Dense:
+    config = _config(module_folder, "Dense", sided=sided)
     activation = str(config.get("activation_function") or f"{_LAYERS}Tanh")
     name = activation.rpartition(".")[-1]
     if name not in _ACTIVATIONS or not activation.startswith(_LAYERS):

@@ -13,6 +13,7 @@ from registry.convert.flavours.config import SENTENCES_CONFIG, Json, read_json
 SENTENCE_TRANSFORMER = "SentenceTransformer"
 CROSS_ENCODER = "CrossEncoder"
 SPARSE_ENCODER = "SparseEncoder"
+MULTI_VECTOR_ENCODER = "MultiVectorEncoder"
 # The first that is there counts, as in the library.
 _TRANSFORMER_CONFIGS = tuple(
     f"sentence_{name}_config.json"
@@ -60,15 +61,20 @@ def require_class(folder: Path, loaded_by: str) -> None:
         )
 
 
-def transformer_config(folder: Path) -> Json:
+def transformer_config(folder: Path, *, sided: bool = False) -> Json:
     """What the transformer's module says of texts, by whichever name the library gave the file.
+
+    Args:
+        folder: the transformer's.
+        sided: whether queries and documents are read apart.
 
     Raises:
         VersionError: a field that would change answers.
     """
     for name in _TRANSFORMER_CONFIGS:
         if config := read_json(folder / name):
-            fields.require_known(name, config, fields.TRANSFORMER)
+            known = fields.SIDED_TRANSFORMER if sided else fields.TRANSFORMER
+            fields.require_known(name, config, known)
             return config
     return {}
 

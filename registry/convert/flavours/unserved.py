@@ -1,9 +1,10 @@
 """What a version may be that is not served, in words that say what it is and what to do."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from registry.convert.errors import VersionError
-from registry.convert.flavours.config import CONFIG, read_json
+from registry.convert.flavours.config import CONFIG, SENTENCES_CONFIG, read_json
 
 _ADAPTER_CONFIG = "adapter_config.json"  # as peft writes it
 MERGE = "merge it (peft: merge_and_unload) and register what save_pretrained writes then"
@@ -32,6 +33,24 @@ def refuse_adapters(folder: Path, *, has_model: bool) -> None:
             f"model is served without adapters: {MERGE}"
         )
     raise VersionError(f"this is a {kind} adapter of {base}, without that model: {MERGE}")
+
+
+def refuse_older_colbert(folders: Iterable[Path]) -> None:
+    """Refuses late interaction as other libraries than sentence-transformers save it.
+
+    Raises:
+        VersionError: what it is, and what to do.
+    """
+    for folder in folders:
+        by_pylate = read_json(folder / SENTENCES_CONFIG).get("model_type") == "ColBERT"
+        by_colbert = "HF_ColBERT" in (read_json(folder / CONFIG).get("architectures") or ())
+        if by_pylate or by_colbert:
+            maker = "PyLate" if by_pylate else "the colbert-ai package"
+            raise VersionError(
+                f"it is a ColBERT as {maker} saves it, and what MultiVectorEncoder of "
+                "sentence-transformers saves is served: load it by that class, and register what "
+                "save_pretrained writes then"
+            )
 
 
 def refuse_other_inputs(transformer: Path) -> None:

@@ -22,7 +22,7 @@ from registry.convert.flavours import marian
 from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.folders import transformer_folder
 from registry.convert.flavours.original import OriginalTextModel, Reader, TokenisedRow
-from registry.convert.flavours.sentences import CROSS_ENCODER
+from registry.convert.flavours.sentences import CROSS_ENCODER, MULTI_VECTOR_ENCODER
 from registry.convert.flavours.unserved import MERGE
 from registry.convert.forms import FORMS, MEAN, SPLADE
 from registry.convert.graph import last_end
@@ -49,6 +49,20 @@ class TorchModel:
     network: Any
     sentences: Any | None
     tokenizer: Any
+
+    @property
+    def unattended(self) -> int | None:
+        """The token that fills queries up and that no other attends to; None if there is none.
+
+        In rows it is an id behind the last of the network's own (``rows_of``).
+        """
+        filling = getattr(self.sentences[0], "query_expansion", None) if self.sentences else None
+        if not filling or filling["attend"]:
+            return None
+        if filling["token"] is not None:
+            return int(self.tokenizer.convert_tokens_to_ids(filling["token"]))
+        found = self.tokenizer.mask_token_id
+        return int(self.tokenizer.eos_token_id if found is None else found)
 
     @property
     def inputs(self) -> list[str]:
@@ -191,6 +205,7 @@ def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
 
     names = loaded.inputs
     output = FORMS[task].exported
+    rows, unattended = rows_of(loaded), loaded.unattended
 
     class Positional(torch.nn.Module):
         """The network with its inputs by position, as the exporters want them."""
@@ -201,7 +216,12 @@ def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
             self.network = last_end.by_place(loaded.network) if ends else loaded.network
 
         def forward(self, *tensors: Any) -> Any:  # noqa: ANN401
-            result = self.network(**dict(zip(names, tensors, strict=True)), return_dict=True)
+            given = dict(zip(names, tensors, strict=True))
+            if unattended is not None:
+                fills = given[INPUT_IDS] >= rows
+                given[INPUT_IDS] = given[INPUT_IDS].masked_fill(fills, unattended)
+                given[ATTENTION_MASK] = given[ATTENTION_MASK].masked_fill(fills, 0)
+            result = self.network(**given, return_dict=True)
             return _values(result, task)
 
     ids = torch.full((_ROWS, _LENGTH), 5, dtype=torch.int64)
@@ -308,8 +328,10 @@ def _of_sentences(
     """By the library's own call, which puts the usual prompt before each text."""
     import torch  # noqa: PLC0415
 
-    sentences.max_seq_length = max_tokens
     options = {"batch_size": 8, "show_progress_bar": False}
+    if type(sentences).__name__ == MULTI_VECTOR_ENCODER:
+        return _of_sides(sentences, texts, pairs or (), max_tokens=max_tokens)
+    sentences.max_seq_length = max_tokens
     if type(sentences).__name__ == CROSS_ENCODER:
         both = list(zip(texts, pairs or (), strict=True))
         logits = sentences.predict(both, activation_fn=torch.nn.Identity(), **options)
@@ -320,12 +342,57 @@ def _of_sentences(
     return np.asarray(vectors.cpu(), dtype=np.float32)
 
 
-def reader_of(loaded: TorchModel, *, max_tokens: int) -> Reader:
-    """What the original's own tokeniser makes of a text, or of a pair."""
+def _of_sides(
+    sentences: Any,  # noqa: ANN401
+    queries: Sequence[str],
+    documents: Sequence[str],
+    *,
+    max_tokens: int,
+) -> NDArray[np.float32]:
+    """Vectors of the tokens of each query, once where it comes again, and of its documents."""
+    _shorten_sides(sentences, max_tokens)
+    options = {"batch_size": 1, "show_progress_bar": False, "convert_to_numpy": True}
+    rows: list[NDArray[np.float32]] = []
+    last: str | None = None
+    for query, document in zip(queries, documents, strict=True):
+        if query is not last:
+            last = query
+            rows += sentences.encode_query([query], **options)
+        rows += sentences.encode_document([document], **options)
+    return np.concatenate(rows).astype(np.float32)
+
+
+def _shorten_sides(sentences: Any, max_tokens: int) -> None:  # noqa: ANN401
+    """Lets no row be longer, if the endpoint asks for less than the model takes."""
+    transformer = sentences[0]
+    for name in ("query_length", "document_length"):
+        length = getattr(transformer, name)
+        if length is not None and length > max_tokens:
+            setattr(transformer, name, max_tokens)
+    usual = sentences.max_seq_length
+    if usual is None or usual > max_tokens:
+        sentences.max_seq_length = max_tokens
+
+
+def reader_of(loaded: TorchModel, *, max_tokens: int, side: str = "") -> Reader:
+    """What the original's own tokeniser makes of a text, or of a pair.
+
+    Args:
+        loaded: the original.
+        max_tokens: of the longest row.
+        side: of late interaction, whether texts are queries or documents.
+    """
     typed = TOKEN_TYPE_IDS in loaded.inputs
 
     def read(text: str, pair: str | None) -> TokenisedRow:
-        if loaded.sentences is not None:
+        if side and loaded.sentences is not None:
+            _shorten_sides(loaded.sentences, max_tokens)
+            given = loaded.sentences.preprocess([text], task=side)
+            fills = given.get("query_expansion_positions")
+            if fills is not None and loaded.unattended is not None:
+                given[INPUT_IDS] = given[INPUT_IDS].masked_fill(fills, rows_of(loaded))
+            found = {name: given[name][0].tolist() for name in given if name in loaded.inputs}
+        elif loaded.sentences is not None:
             loaded.sentences.max_seq_length = max_tokens
             given = loaded.sentences.preprocess([text if pair is None else (text, pair)])
             found = {name: given[name][0].tolist() for name in given if name in loaded.inputs}

@@ -40,7 +40,7 @@ class Pooler:
             raise VersionError("pooling needs attention_mask, which the graph does not take")
 
     def apply(self, states: str, pooling: Pooling) -> str:
-        """The name of the finished vectors, ``[batch, width]``."""
+        """The name of the finished vectors, ``[batch, width]``, or ``[batch, length, width]``."""
         mask = self._node("Cast", [ATTENTION_MASK], to=TensorProto.FLOAT)
         mask = self._node("Unsqueeze", [mask, self._constant(np.array([2], np.int64))])
         vectors = [self._pool(states, mask, mode) for mode in pooling.modes]
@@ -54,12 +54,15 @@ class Pooler:
                 vector = self._node(dense.activation, [vector])
         if pooling.normalise:
             squares = self._node("Mul", [vector, vector])
-            length = self._node("Sqrt", [self._sum(squares, keep=True)])
+            axis = 2 if PoolingMode.EACH_TOKEN in pooling.modes else 1
+            length = self._node("Sqrt", [self._sum(squares, keep=True, axis=axis)])
             floor = self._constant(np.array(1e-12, np.float32))
             vector = self._node("Div", [vector, self._node("Max", [length, floor])])
         return vector
 
     def _pool(self, states: str, mask: str, mode: PoolingMode) -> str:
+        if mode is PoolingMode.EACH_TOKEN:
+            return states
         if mode is PoolingMode.CLS:
             return self._node("Gather", [states, self._constant(np.array(0, np.int64))], axis=1)
         if mode is PoolingMode.SPLADE:
@@ -92,8 +95,8 @@ class Pooler:
         """1, 2, 3, ... along the tokens that count."""
         return self._node("CumSum", [mask, self._constant(np.array(1, np.int64))])
 
-    def _sum(self, name: str, *, keep: bool = False) -> str:
-        axes = self._constant(np.array([1], np.int64))
+    def _sum(self, name: str, *, keep: bool = False, axis: int = 1) -> str:
+        axes = self._constant(np.array([axis], np.int64))
         return self._node("ReduceSum", [name, axes], keepdims=int(keep))
 
     def _reduce(self, kind: str, name: str) -> str:

@@ -67,7 +67,7 @@ def encode(
     With the usual prompt before them, if the model has one.
     """
     return TokenisedTexts(
-        encoder.encode(encoder.prompted(texts), pairs), RowPadder(inputs, tokenizer), buckets
+        encoder.encode_prompted(texts, pairs), RowPadder(inputs, tokenizer), buckets
     )
 
 

@@ -96,7 +96,8 @@ def _ranges(task: Task, values: Floats) -> VectorRanges | None:
 
 def _values(comparison: Comparison, engine: TextEngine) -> Floats:
     outputs = engine.outputs(comparison.texts)
-    return values_of(comparison.task, outputs, multi_label=comparison.multi_label)
+    values = values_of(comparison.task, outputs, multi_label=comparison.multi_label)
+    return HEADS[comparison.task].select_answered(comparison.texts.encoded, values)
 
 
 def _parity(
@@ -108,6 +109,10 @@ def _parity(
     neighbours: bool,
 ) -> Parity:
     """The parity report of an engine that keeps to its limits."""
+    if len(values) != len(comparison.reference):
+        raise VersionError(
+            f"the graph gives {len(values)} vectors, the original {len(comparison.reference)}"
+        )
     if values.shape != comparison.reference.shape:
         raise VersionError(
             f"the graph gives {values.shape[1]} values a text, "

@@ -7,12 +7,12 @@ nothing: one text that differs refuses the version, and is named.
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.resources import files
 
 from tokenizers import Tokenizer
 
-from preprocess.encoder import TextEncoder
+from preprocess.encoder import EncodedTexts, TextEncoder
 from registry.convert.errors import VersionError
 from registry.convert.flavours.original import Reader, TokenisedRow
 
@@ -31,6 +31,9 @@ _PIECES = (
 )
 
 
+Encode = Callable[[Sequence[str], Sequence[str] | None], EncodedTexts]
+
+
 def require_same_tokens(
     encoder: TextEncoder,
     read: Reader,
@@ -39,6 +42,7 @@ def require_same_tokens(
     pairs: bool,
     original: str,
     special: Sequence[str] = (),
+    encode: Encode | None = None,
 ) -> None:
     """Compares over hostile texts, and pairs of them.
 
@@ -49,16 +53,18 @@ def require_same_tokens(
         pairs: whether the model reads pairs as well.
         original: what the other one is, in words.
         special: the special tokens of the other one: files beside the vocabulary may name further.
+        encode: what the encoder makes of texts, if that is not its usual way.
 
     Raises:
         VersionError: the first text that differs.
     """
+    encode = encode or encoder.encode
     texts = (*hostile_texts(encoder.tokenizer, max_tokens), *_texts_of(_some_of(special)))
     for text in texts:
-        _compare(encoder, read, text, None, original)
+        _compare(encode, read, text, None, original)
     if pairs:
         for text, pair in zip(texts, (*texts[1:], texts[0]), strict=True):
-            _compare(encoder, read, text, pair, original)
+            _compare(encode, read, text, pair, original)
 
 
 def hostile_texts(tokenizer: Tokenizer, max_tokens: int) -> tuple[str, ...]:
@@ -120,13 +126,11 @@ def of_file(tokenizer: Tokenizer, max_tokens: int) -> Reader:
     return read
 
 
-def _compare(
-    encoder: TextEncoder, read: Reader, text: str, pair: str | None, original: str
-) -> None:
+def _compare(encode: Encode, read: Reader, text: str, pair: str | None, original: str) -> None:
     theirs = read(text, pair)
     if not theirs.ids:
         return  # a row that nothing can attend to: ours holds one token in its place
-    encoded = encoder.encode([text], None if pair is None else [pair])
+    encoded = encode([text], None if pair is None else [pair])
     types = None if encoded.type_ids is None else encoded.type_ids[0]
     ours = TokenisedRow(encoded.ids[0], types)
     what = _first_difference(ours.ids, theirs.ids)

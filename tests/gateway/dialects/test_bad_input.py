@@ -20,6 +20,7 @@ TASKS = {
     "reader": Task.QUESTION_ANSWERING,
     "splade": Task.SPARSE_EMBEDDING,
     "m3": Task.HYBRID_EMBEDDING,
+    "colbert": Task.MULTI_VECTOR_EMBEDDING,
 }
 Refusal = tuple[int, str]  # status and message
 Ask = Callable[[Served, str, list[str], list[str] | None, dict[str, Any]], Refusal]

@@ -29,12 +29,10 @@ class Encoder:
         self.go_on.set()
         self.failure: BaseException | None = None
 
-    def prompted(self, texts: list[str], name: str | None) -> list[str]:
-        del name
-        return texts
-
-    def encode(self, texts: list[str], pairs: list[str] | None) -> EncodedTexts:
-        del pairs
+    def encode_prompted(
+        self, texts: list[str], pairs: list[str] | None, prompt_name: str | None
+    ) -> EncodedTexts:
+        del pairs, prompt_name
         self.threads.append(threading.current_thread().name)
         assert self.go_on.wait(60)
         if self.failure is not None:

@@ -9,6 +9,7 @@ from contracts.tasks import Task
 from registry.convert import tokeniser
 from registry.convert.errors import VersionError
 from registry.convert.flavours import OriginalTextModel
+from registry.convert.flavours.original import OriginalSides
 
 
 def original(folder: Path, **changes: object) -> OriginalTextModel:
@@ -165,6 +166,43 @@ def test_lowercasing_becomes_part_of_the_tokeniser_and_prompts_of_the_manifest(
         made.encoder.prompted(["THE GOOD Film"], "none"),
     ):
         assert made.encoder.encode(texts).ids == [plain]
+
+
+def write_sides(folder: Path, max_tokens: int = 16, **options: object) -> OriginalTextModel:
+    tokenizer().save(str(folder / "tokenizer.json"))
+    write_json(folder / "tokenizer_config.json", {"eos_token": "[SEP]"})
+    usual = {"left_out_of": ("document",), **options}
+    sides = OriginalSides(**usual)  # type: ignore[arg-type]  # checked by the tests
+    return original(folder, max_tokens=max_tokens, sides=sides, prompts={"query": ""})
+
+
+def test_both_sides_of_late_interaction_get_their_lengths_and_ids(tmp_path: Path) -> None:
+    size = tokenizer().get_vocab_size()
+    good, sep = (tokenizer().token_to_id(word) for word in ("good", "[SEP]"))
+    version = write_sides(
+        tmp_path, document_tokens=30, positions=24, filled_to=8, left_out=("good", "no-token")
+    )
+    made = tokeniser.build(version, ServingOptions(), rows=size)
+    spec = made.spec.sides
+    assert spec is not None
+    # The file's own length, as far as there are positions; the tokeniser's for the other side.
+    assert (spec.document_tokens, spec.query_tokens, made.spec.max_tokens) == (24, 16, 24)
+    assert (spec.filled_to, spec.fill_id) == (8, size), "an id of no token: nothing attends to it"
+    assert (spec.left_out, spec.left_out_of_documents) == ((good,), True)
+    assert made.encoder.encode_prompted(["good"], prompt_name="query").tokens == [8]
+    attended = write_sides(tmp_path, filled_to=8, is_fixed=True, attends=True)
+    spec = tokeniser.build(attended, ServingOptions(), rows=size).spec.sides
+    assert spec is not None
+    assert (spec.query_tokens, spec.document_tokens, spec.fill_id) == (8, 16, sep)
+
+
+def test_queries_that_are_filled_up_further_than_rows_go_are_refused(tmp_path: Path) -> None:
+    version = write_sides(tmp_path, max_tokens=64, filled_to=40, is_fixed=True)
+    with pytest.raises(VersionError, match=r"filled up to 40.*has 32: raise spec\.serving"):
+        tokeniser.build(version, ServingOptions(max_tokens=32), rows=99)
+    lacks = write_sides(tmp_path, filled_to=8, fill_token="[FILL]")
+    with pytest.raises(VersionError, match=r"filled up with '\[FILL\]', which"):
+        tokeniser.build(lacks, ServingOptions(), rows=99)
 
 
 def test_an_authors_expression_that_takes_long_is_the_versions_fault(plain: Path) -> None:

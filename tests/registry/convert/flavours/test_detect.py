@@ -18,6 +18,7 @@ from contracts.tasks import Task
 from registry.convert.errors import VersionError
 from registry.convert.flavours import OriginalTextModel, Pooling, PoolingMode, detect
 from registry.convert.flavours.detect import is_pickle
+from registry.convert.flavours.original import OriginalSides
 
 MODULES = [
     {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -31,6 +32,7 @@ SPLADE = [
         "type": "sentence_transformers.sparse_encoder.models.SpladePooling",
     },
 ]
+OF_LATE = "sentence_transformers.multi_vector_encoder"
 NORMALIZE = {"idx": 2, "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}
 
 
@@ -167,6 +169,97 @@ def test_a_sparse_encoder_is_told_by_its_modules_and_loaded_by_its_own_class(
     found = detect(tmp_path)
     assert (found.task, found.pooling) == (Task.SPARSE_EMBEDDING, Pooling((PoolingMode.SPLADE,)))
     assert found.loaded_by == "SparseEncoder"
+
+
+MASK = {"idx": 1, "path": "1_Pooling", "type": f"{OF_LATE}.modules.MultiVectorMask"}
+OF_TOKENS = {"module_input_name": "token_embeddings"}
+LATE = [MODULES[0], MASK, NORMALIZE]
+
+
+def late(folder: Path, mask: dict[str, Any], said: dict[str, Any], read: dict[str, Any]) -> Path:
+    """Late interaction: the module that masks, what is said of all, how texts are read."""
+    sentences(folder, LATE, mask)
+    write_json(folder / "2_Normalize" / "config.json", OF_TOKENS)
+    write_json(
+        folder / "config_sentence_transformers.json", {"model_type": "MultiVectorEncoder", **said}
+    )
+    write_json(folder / "sentence_bert_config.json", read)
+    return folder
+
+
+def test_late_interaction_is_told_by_its_modules_and_both_sides_are_read(tmp_path: Path) -> None:
+    mask = {"skiplist_words": [".", "!"], "skiplist_tasks": ["query"], "keep_only_token_ids": [7]}
+    said = {"prompts": {"query": "[Q] "}, "similarity_fn_name": "meanmaxsim"}
+    filling = {"strategy": "fixed", "attend": True, "token": "film", "length": 9}
+    read = {"document_length": 30, "query_length": 12, "query_expansion": filling}
+    found = detect(late(tmp_path, mask, said, read))
+    assert (found.task, found.loaded_by) == (Task.MULTI_VECTOR_EMBEDDING, "MultiVectorEncoder")
+    assert found.pooling == Pooling((PoolingMode.EACH_TOKEN,), normalise=True)
+    assert (found.prompts, found.default_prompt) == ({"query": "[Q] ", "document": ""}, "document")
+    assert found.sides == OriginalSides(
+        query_tokens=12, document_tokens=30, filled_to=9, is_fixed=True, fill_token="film",
+        attends=True, left_out=(".", "!"), left_out_of=("query",), only=(7,), mean=True,
+    )  # fmt: skip
+
+
+def test_late_interaction_without_options_leaves_nothing_out(tmp_path: Path) -> None:
+    found = detect(late(tmp_path, {}, {}, {}))
+    assert found.sides == OriginalSides(left_out_of=("document",))
+    write_json(tmp_path / "2_Normalize" / "config.json", {})  # of vectors of texts, which it lacks
+    assert detect(tmp_path).pooling == Pooling((PoolingMode.EACH_TOKEN,))
+
+
+@pytest.mark.parametrize(
+    ("said", "read", "words"),
+    [
+        ({"similarity_fn_name": "cosine"}, {}, "similarity_fn_name 'cosine'"),
+        ({"model_type": "SentenceTransformer"}, {}, "those of a MultiVectorEncoder"),
+        ({"model_type": "ColBERT"}, {}, "a ColBERT as PyLate saves it"),
+        ({}, {"query_length": 0}, "query_length of the transformer is 0"),
+        ({}, {"query_expansion": {"strategy": "twice", "length": 9}}, "query_expansion"),
+        ({}, {"query_expansion": {"strategy": "min"}}, "query_expansion"),
+        ({}, {"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs"),
+    ],
+)
+def test_what_late_interaction_can_not_be_served_with_is_named(
+    tmp_path: Path, said: dict[str, Any], read: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(VersionError, match=words):
+        detect(late(tmp_path, {}, said, read))
+
+
+def test_queries_that_are_filled_up_on_the_left_are_refused(tmp_path: Path) -> None:
+    late(tmp_path, {}, {}, {"query_expansion": {"strategy": "min", "length": 9}})
+    write_json(tmp_path / "tokenizer_config.json", {"padding_side": "left"})
+    with pytest.raises(VersionError, match="filled up on the left"):
+        detect(tmp_path)
+
+
+def test_late_interaction_by_other_libraries_says_how_it_becomes_one_that_is_served(
+    tmp_path: Path,
+) -> None:
+    hf_folder(tmp_path, architectures=["HF_ColBERT"])
+    with pytest.raises(VersionError, match=r"colbert-ai package saves it.*save_pretrained"):
+        detect(tmp_path)
+
+
+def test_late_interaction_that_is_only_a_graph_is_refused(tmp_path: Path) -> None:
+    late(tmp_path, {}, {}, {})
+    (tmp_path / "model.safetensors").unlink()
+    onnx.save(token_vectors(), str(tmp_path / "model.onnx"))
+    with pytest.raises(VersionError, match="served from its safetensors"):
+        detect(tmp_path)
+
+
+def test_a_pooling_beside_the_mask_of_late_interaction_is_refused(tmp_path: Path) -> None:
+    late(tmp_path, {}, {}, {})
+    pooling = {**MODULES[1], "path": "3_Pooling"}
+    write_json(tmp_path / "modules.json", [*LATE, pooling])
+    with pytest.raises(VersionError, match="module Pooling that can't be part of the graph"):
+        detect(tmp_path)
+    write_json(tmp_path / "modules.json", [*LATE, MASK])
+    with pytest.raises(VersionError, match="several modules MultiVectorMask"):
+        detect(tmp_path)
 
 
 def test_a_masked_language_model_is_sparse_where_the_endpoint_says_so(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from registry.convert.flavours.fields import Effect, list_unknown, require_known
 @pytest.mark.parametrize(
     ("table", "name", "value"),
     [
-        (fields.SENTENCES, "model_type", "MultiVectorEncoder"),
+        (fields.SENTENCES, "model_type", "ColBERT"),
         (fields.SENTENCES, "truncate_dim", 8),
         (fields.SENTENCES, "max_active_dims", 64),
         (fields.TRANSFORMER, "transformer_task", "text-generation"),
@@ -28,6 +28,8 @@ from registry.convert.flavours.fields import Effect, list_unknown, require_known
         (fields.MODULES["Dense"], "use_residual", True),
         (fields.MODULES["Dense"], "module_input_name", "token_embeddings"),
         (fields.MODULES["Normalize"], "module_input_name", "token_embeddings"),
+        (fields.SIDED_MODULES["Dense"], "module_input_name", "sentence_embedding"),
+        (fields.SIDED_MODULES["Normalize"], "module_output_name", "sentence_embedding"),
     ],
 )
 def test_a_value_that_would_change_answers_is_refused_by_its_fields_name(
@@ -92,7 +94,10 @@ def _keys(tree: ast.AST) -> Iterator[str]:
 @exported
 def test_no_field_of_a_sentence_transformers_model_is_unknown(libraries: tuple[Any, Any]) -> None:
     _, sentences = libraries
-    classes = (sentences.SentenceTransformer, sentences.CrossEncoder, sentences.SparseEncoder)
+    classes = (
+        *(sentences.SentenceTransformer, sentences.CrossEncoder, sentences.SparseEncoder),
+        sentences.MultiVectorEncoder,
+    )
     functions = [
         getattr(each, name)
         for each in classes
@@ -108,10 +113,11 @@ def test_no_field_of_a_sentence_transformers_model_is_unknown(libraries: tuple[A
 @exported
 def test_no_field_of_a_served_module_is_unknown(libraries: tuple[Any, Any]) -> None:
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
+    from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
     from sentence_transformers.sentence_transformer.modules import Pooling
     from sentence_transformers.sparse_encoder.modules import SpladePooling
 
-    for module in (Dense, Normalize, Pooling, SpladePooling):
+    for module in (Dense, Normalize, Pooling, SpladePooling, MultiVectorMask):
         table = fields.MODULES[module.__name__]
         renamed = set(getattr(module, "config_key_renames", {}))
         assert list_unknown({*module.config_keys, *renamed}, table) == [], module.__name__

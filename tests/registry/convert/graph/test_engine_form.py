@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from tiny_models import WIDTH, classifier, hybrid, reader, token_vectors
 
-from contracts.tasks import Task
+from contracts.tasks import ENGINE_OUTPUT, Task
 from contracts.tensors import Datatype
 from registry.convert.errors import VersionError
 from registry.convert.flavours.original import Dense, Pooling, PoolingMode
+from registry.convert.forms import EACH_TOKEN
 from registry.convert.graph import engine_form
 from registry.convert.parity.engine import GraphEngine
 
@@ -49,13 +50,23 @@ def by_hand(mode: PoolingMode) -> NDArray[np.float32]:
     return np.stack(rows)
 
 
-@pytest.mark.parametrize("mode", list(PoolingMode))
+@pytest.mark.parametrize("mode", [mode for mode in PoolingMode if mode.value != EACH_TOKEN])
 @pytest.mark.parametrize("opset", [13, 17, 18])
 def test_every_mode_pools_as_its_formula_says(mode: PoolingMode, opset: int) -> None:
     model = token_vectors(opset=opset)
     finished = engine_form.finish(model, Task.TEXT_EMBEDDING, Pooling((mode,)))
     assert [value.name for value in finished.graph.output] == ["embedding"]
     np.testing.assert_allclose(run(finished), by_hand(mode), atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [13, 17, 18])
+def test_vectors_of_tokens_stay_apart_and_each_has_length_one(opset: int) -> None:
+    pooling = Pooling((PoolingMode.EACH_TOKEN,), normalise=True)
+    task = Task.MULTI_VECTOR_EMBEDDING
+    finished = engine_form.finish(token_vectors(opset=opset), task, pooling)
+    assert [value.name for value in finished.graph.output] == [ENGINE_OUTPUT[task].name]
+    lengths = np.linalg.norm(states(), axis=2, keepdims=True)
+    np.testing.assert_allclose(run(finished), states() / lengths, atol=1e-6)
 
 
 def test_logits_of_a_vocabulary_become_the_weights_of_a_text() -> None:

@@ -31,6 +31,8 @@ def test_it_answers_as_its_library_does(libraries: Any, tried: Tried, tmp_path: 
     assert manifest.parity.batch_max_abs_difference <= 1e-5
     assert manifest.tokenizer.max_tokens == tried.max_tokens
     assert manifest.tokenizer.prompts.items() >= tried.prompts.items()
+    if tried.late:
+        assert manifest.task is Task.MULTI_VECTOR_EMBEDDING
     if tried.cross_encoder:
         assert manifest.task is Task.TEXT_RANKING
 
