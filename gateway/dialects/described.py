@@ -49,6 +49,7 @@ _PREDICTING = (
 _ANSWERED = {
     "x-headrace-version": {**STRING, "description": "the version that answered"},
     "x-headrace-arm": {"enum": ["stable", "canary", "control", "forced"]},
+    "x-headrace-space": {**STRING, "description": "of vectors: only those of one may be compared"},
     "x-headrace-receipt": {**STRING, "description": "for POST /feedback, where that is on"},
     "x-headrace-truncated": {**STRING, "description": "indices of the texts that were cut: 0,7"},
 }
