@@ -90,6 +90,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     ``started`` the loop's clock at the same moment. ``caller`` is the name of the API key, never
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
     the request id is used. ``caller_hash``: of the sticky key, by ``CallerHashes``.
+    ``space``: only a version of this vector space may answer; None for any.
     ``observed`` holds the values of users' own statistics, by name. ``hook_state`` and
     ``code_task`` are what an installed hook and the version's code have left for ``postprocess``.
     ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and
@@ -108,6 +109,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     sticky_key: str | None = None
     caller_hash: int = 0
     forced_version: str | None = None
+    space: str | None = None
     caller: str | None = None
     trace_parent: str | None = None
     observed: dict[str, list[float | str]] | None = None

@@ -347,6 +347,7 @@ class Front:
             sticky_key=context.sticky_key or (context.request_id if part else None),
             caller_hash=self.callers.of(view.name, context.sticky_key),
             forced_version=context.forced_version,
+            space=context.space,
             caller=caller,
             trace_parent=context.trace_parent,
             truncate=query.truncate,

@@ -243,13 +243,17 @@ class FakePredictor:
         finally:
             self.failure = None
 
-    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
+    def capacities(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> list[Capacity]:
         """One without a queue, so that there is room; but where it is said that there is none."""
         if self.full is not None:
             raise self.full
         return [IdleVersion()]
 
-    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+    def target(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> tuple[str, str]:
         """The default pool, and the endpoint's name for its model's."""
         return "default", endpoint
 

@@ -95,6 +95,24 @@ def test_every_answer_of_an_embedder_says_the_space_of_its_version(
     assert "x-headrace-space" not in other[0]
 
 
+def test_every_dialect_hands_on_the_space_that_a_caller_names(
+    http: httpx.Client, fronts: Served
+) -> None:
+    headers, fronts.predictor.calls[:] = {"x-headrace-space": "next"}, []
+    tensor = {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]}
+    with http:
+        http.post("/endpoints/minilm", json={"inputs": ["a"]}, headers=headers)
+        http.post("/v1/embeddings", json={"model": "minilm", "input": "a"}, headers=headers)
+        http.post("/v2/models/minilm/infer", json={"inputs": [tensor]}, headers=headers)
+    with grpc.insecure_channel(fronts.grpc_address) as channel:
+        query = pb.ModelInferRequest(model_name="minilm")
+        given = query.inputs.add(name="TEXT", datatype="BYTES", shape=[1])
+        given.contents.bytes_contents.append(b"a")
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        stub.ModelInfer(query, metadata=tuple(headers.items()), timeout=60)
+    assert [call.space for call in fronts.predictor.calls] == ["next"] * 4
+
+
 @pytest.mark.parametrize(("forced", "arm"), [(None, "stable"), ("2", "forced")])
 def test_every_dialect_says_which_version_answered_and_gives_a_receipt(
     http: httpx.Client, fronts: Served, forced: str | None, arm: str
