@@ -485,21 +485,35 @@ class ModelEndpoint(_EndpointModel):
 def rollout_spec(spec: EndpointSpec, status: EndpointStatus) -> RolloutSpec:
     """``spec.rollout``, whose canary is a cutover if the version brings another vector space.
 
-    The vectors of two versions can't be compared, so that callers who get one or the other would
-    mix them in an index. One version in another precision has the same space.
+    The vectors of two spaces can't be compared, so that callers who get one or the other would mix
+    them in an index. A rollout that only copies names its shares, so that ceilings reach them.
     """
     asked = spec.rollout
-    if asked.strategy is not Strategy.CANARY or asked.embedding.space is VectorSpace.SAME:
-        return asked
-    if (spec.task or status.task) not in GIVE_VECTORS or not _changes_version(status):
-        return asked
-    return asked.model_copy(update={"strategy": Strategy.CUTOVER})
+    if asked.strategy is Strategy.CANARY and _must_cut_over(spec, status):
+        asked = asked.model_copy(update={"strategy": Strategy.CUTOVER})
+    return asked.model_copy(update={"steps": asked.planned})
 
 
-def _changes_version(status: EndpointStatus) -> bool:
-    """Whether the rollout, or the last one, compares two versions and not two packages of one."""
-    state = status.rollout
-    if state is None and status.candidate is not None and status.stable is not None:
-        return status.candidate.version != status.stable.version
+def _must_cut_over(spec: EndpointSpec, status: EndpointStatus) -> bool:
+    """Whether no caller may be split between the two versions of the rollout, or the last one."""
+    wish, refs = spec.rollout.embedding.space, _compared(status)
+    if (spec.task or status.task) not in GIVE_VECTORS or wish is VectorSpace.SAME or refs is None:
+        return False
+    (version, space), (old_version, old_space) = refs
+    another = version != old_version  # decides for packages from before there were spaces
+    if space and old_space:
+        another = space != old_space or (another and wish is VectorSpace.CUTOVER)
+    return another
+
+
+def _compared(status: EndpointStatus) -> tuple[tuple[str, str], tuple[str, str]] | None:
+    """Version and space of the candidate, and of what it is compared with; None if it is not."""
+    state, candidate, stable = status.rollout, status.candidate, status.stable
+    if state is None and candidate is not None and stable is not None:
+        space = "" if candidate.ref is None else candidate.ref.space
+        return (candidate.version, space), (stable.version, stable.space)
     state = state or status.last_rollout
-    return state is not None and state.candidate.version != state.stable.version
+    if state is None:
+        return None
+    old, new = state.stable, state.candidate
+    return (new.version, new.space), (old.version, old.space)

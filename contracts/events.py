@@ -115,6 +115,7 @@ class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False)
     # Of embeddings: cells of the directions of some of the texts' vectors, all sorted, as
     # ``preprocess.directions`` has them. 24 bits of a vector, whatever its dimension.
     vectors: bytes = b""
+    space: str = ""  # of the vectors that the version gives; only those of one may be compared
 
 
 class Feedback(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -19,7 +19,7 @@ from pydantic import (
 
 from contracts.endpoint import Precision
 from contracts.features import Feature
-from contracts.model import ModelRef
+from contracts.model import SPACE_ID, ModelRef
 from contracts.profile import ReferenceProfile
 from contracts.tasks import Task
 from contracts.tensors import TensorSpec
@@ -244,6 +244,9 @@ class Manifest(_ManifestModel):
     multi_label: bool = Field(False, description="scores by sigmoid a class, not softmax over them")
     labels: tuple[str, ...] = ()
     dimension: int | None = Field(None, description="of an embedding")
+    space: str = Field(
+        "", pattern=SPACE_ID.pattern, description="of its vectors; empty: none, or an older package"
+    )
     precision: Precision
     engine: EngineKind = EngineKind.PADDED
     packed: PackedSpec | None = Field(None, description="of a packed engine")
@@ -273,7 +276,8 @@ class Manifest(_ManifestModel):
 
     def canonical(self) -> bytes:
         """The bytes that are stored and hashed: JSON with sorted keys and no spaces, UTF-8."""
-        data = self.model_dump(mode="json")
+        # Left out if it is empty: packages from before there were spaces keep their ids.
+        data = self.model_dump(mode="json", exclude=None if self.space else {"space"})
         return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     def package_id(self) -> str:
@@ -282,4 +286,6 @@ class Manifest(_ManifestModel):
 
     def ref(self) -> ModelRef:
         """The reference under which routes, events and Triton know this package."""
-        return ModelRef(model=self.model, version=self.version, package=self.package_id())
+        return ModelRef(
+            model=self.model, version=self.version, package=self.package_id(), space=self.space
+        )

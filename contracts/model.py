@@ -5,6 +5,8 @@ import re
 from pydantic import BaseModel, ConfigDict, Field
 
 PACKAGE_ID = re.compile(r"[0-9a-f]{64}")
+# What two versions have in common whose vectors may be compared (``registry/convert/space.py``).
+SPACE_ID = re.compile(r"^([0-9a-f]{12})?$")
 ENDPOINT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # A group of Tritons; the chart names objects by it.
 POOL_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,18}[a-z0-9])?")
@@ -25,7 +27,7 @@ class ModelRef(BaseModel):
     """One immutable package of one model version.
 
     ``package`` is the SHA-256 (hex) of the package's manifest, so that two conversions of the same
-    version with different settings are two candidates.
+    version with different settings are two candidates. ``space`` is a copy of the manifest's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -33,6 +35,9 @@ class ModelRef(BaseModel):
     model: str = Field(description="MLflow registered model")
     version: str = Field(description="MLflow version number, as text")
     package: str = Field(pattern=PACKAGE_ID.pattern)
+    space: str = Field(
+        "", pattern=SPACE_ID.pattern, description="of the vectors it makes; empty: none, or unknown"
+    )
 
     @property
     def triton_model(self) -> str:

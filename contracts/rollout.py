@@ -184,10 +184,11 @@ class VectorSpace(StrEnum):
 class EmbeddingSpec(_RolloutModel):
     """How versions of a model that makes vectors are rolled out.
 
-    With ``cutover`` the strategy ``canary`` becomes ``cutover``; with ``same`` it stays.
+    With ``cutover`` the strategy ``canary`` becomes ``cutover``; with ``same`` it stays. By default
+    it depends on whether both versions have one vector space.
     """
 
-    space: VectorSpace = VectorSpace.CUTOVER
+    space: VectorSpace | None = None
 
 
 class RolloutSpec(_RolloutModel):

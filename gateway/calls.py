@@ -93,6 +93,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
     the request id is used. ``caller_hash``: of the sticky key, by ``CallerHashes``; an event's
     ``caller`` is this one, and not the key's name.
+    ``space``: only a version of this vector space may answer; None for any.
     ``observed`` holds the values of users' own statistics, by name. ``hook_state`` and
     ``code_task`` are what an installed hook and the version's code have left for ``postprocess``.
     ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and
@@ -111,6 +112,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     sticky_key: str | None = None
     caller_hash: int = 0
     forced_version: str | None = None
+    space: str | None = None
     caller: str | None = None
     trace_parent: str | None = None
     observed: dict[str, list[float | str]] | None = None

@@ -67,6 +67,7 @@ class RequestContext:
     timeout_seconds: float | None = None
     sticky_key: str | None = None
     forced_version: str | None = None
+    space: str | None = None
     trace_parent: str | None = None
     api_key: str | None = None
     endpoint: str | None = None
@@ -156,6 +157,8 @@ class RequestContext:
             self.sticky_key = _text(value)[:_STICKY_KEY_LIMIT] or None
         if (value := get(b"x-headrace-version")) is not None:
             self.forced_version = _text(value) or None
+        if (value := get(b"x-headrace-space")) is not None:
+            self.space = _text(value) or None
         if (value := get(b"traceparent")) is not None:
             parent = value.decode("latin-1")
             self.trace_parent = parent if _TRACE_PARENT.fullmatch(parent) else None

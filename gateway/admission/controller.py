@@ -155,7 +155,9 @@ class Endpoints(Protocol):
         """
         ...
 
-    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> Sequence[Capacity]:
+    def capacities(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> Sequence[Capacity]:
         """The versions that may answer a caller: the routed one first, then its fallback.
 
         A version that no Triton serves now is left out. If that is all of them, those are given
@@ -164,11 +166,13 @@ class Endpoints(Protocol):
         Raises:
             UnknownEndpointError: no such endpoint.
             UnknownVersionError: the endpoint does not hold the forced version.
-            ModelUnavailableError: the endpoint has no version yet.
+            ModelUnavailableError: the endpoint has no version yet, or none of the space.
         """
         ...
 
-    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+    def target(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> tuple[str, str]:
         """The pool whose Tritons answer a caller, and Triton's name of the routed version.
 
         Raises as ``capacities`` does.
@@ -383,7 +387,8 @@ class AdmissionController:
         ``ahead`` requests of the endpoint wait before this one, ``wait_seconds`` is the estimated
         wait in the request scheduler.
         """
-        forces = bool(version) or context.forced_version is not None
+        named = context.forced_version is not None or context.space is not None
+        forces = bool(version) or named
         view, caller = self.identify(context, endpoint, forces_version=forces)
         if version:
             context.force(version)
@@ -395,10 +400,11 @@ class AdmissionController:
         self._budget.check_arrival(endpoint, ahead, view.max_tokens_in_flight)
         key = context.sticky_key or context.request_id
         if view.asleep and self._waking is not None:
-            target = self._endpoints.target(endpoint, key, context.forced_version)
+            target = self._endpoints.target(endpoint, key, context.forced_version, context.space)
             if self._waking.is_asleep(*target):
                 raise _AsleepError(view, *target)
-        versions = self._endpoints.capacities(endpoint, key, context.forced_version)
+        asked = context.forced_version, context.space
+        versions = self._endpoints.capacities(endpoint, key, *asked)
         if not versions:
             raise no_triton(view.unserved)
         # A list and no generator, because this runs for every request.

@@ -57,11 +57,11 @@ class KeyRing:
         Args:
             presented: the key that came with the request.
             endpoint: what it asks for.
-            forces_version: whether it names the version that is to answer.
+            forces_version: whether it names the version, or the space, that is to answer.
 
         Raises:
             UnauthenticatedError: no key, an unknown one, or one that has expired.
-            ForbiddenError: it does not open the endpoint, or may not name a version.
+            ForbiddenError: it does not open the endpoint, or may name no version or space.
         """
         record = self._recognised(presented)
         if record is None:
@@ -70,7 +70,8 @@ class KeyRing:
             raise ForbiddenError(f"The API key {record.name!r} is not for {endpoint[:80]!r}.")
         if forces_version and not record.force_version:
             raise ForbiddenError(
-                f"The API key {record.name!r} may not name a version (x-headrace-version)."
+                f"The API key {record.name!r} may not name a version or a space "
+                "(x-headrace-version, x-headrace-space)."
             )
         return record.name
 

@@ -44,11 +44,13 @@ _PREDICTING = (
     *ASKING,
     _header("x-headrace-key", "whom to keep on one version during a rollout", STRING),
     _header("x-headrace-version", "forces a version", STRING),
+    _header("x-headrace-space", "only vectors of this space, or of the next one: next", STRING),
     _header("x-request-timeout", "seconds; the endpoint's own limit is the most", _SECONDS),
 )
 _ANSWERED = {
     "x-headrace-version": {**STRING, "description": "the version that answered"},
     "x-headrace-arm": {"enum": ["stable", "canary", "control", "forced"]},
+    "x-headrace-space": {**STRING, "description": "of vectors: only those of one may be compared"},
     "x-headrace-receipt": {**STRING, "description": "for POST /feedback, where that is on"},
     "x-headrace-truncated": {**STRING, "description": "indices of the texts that were cut: 0,7"},
 }

@@ -6,7 +6,7 @@ it, and renders the answer.
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -347,6 +347,7 @@ class Front:
             sticky_key=context.sticky_key or (context.request_id if part else None),
             caller_hash=self.callers.of(view.name, context.sticky_key),
             forced_version=context.forced_version,
+            space=context.space,
             caller=caller,
             trace_parent=context.trace_parent,
             truncate=query.truncate,
@@ -401,11 +402,11 @@ _LISTED_TEXTS = 100  # indices in x-headrace-truncated, before it breaks off wit
 
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
-    """The version and arm that answered, the receipt and, where a text was cut, which ones.
+    """The version, arm and space that answered, the receipt and, where a text was cut, which ones.
 
     ``x-headrace-truncated`` lists the indices of the texts that were longer than the model takes.
     """
-    headers = version_headers(answer.ref.version, answer.arm)
+    headers = version_headers(answer.ref.version, answer.arm, answer.ref.space)
     if answer.receipt:
         headers.append((b"x-headrace-receipt", answer.receipt.encode()))
     if any(answer.truncated):
@@ -421,12 +422,18 @@ def parts_headers(answers: Sequence[Answer]) -> list[tuple[bytes, bytes]]:
     return answer_headers(msgspec.structs.replace(answers[0], truncated=truncated, receipt=""))
 
 
-def version_headers(version: str, arm: Arm) -> list[tuple[bytes, bytes]]:
-    """The version and arm that answered."""
-    return [
+def version_headers(version: str, arm: Arm, space: str = "") -> list[tuple[bytes, bytes]]:
+    """The version and arm that answered, and the space of the vectors, if it gives any."""
+    return list(_prepare_headers(version, arm, space))
+
+
+@lru_cache(maxsize=4096)  # three arms or so of each version that is served
+def _prepare_headers(version: str, arm: Arm, space: str) -> tuple[tuple[bytes, bytes], ...]:
+    named = (
         (b"x-headrace-version", version.encode()),
         (b"x-headrace-arm", arm.value.encode()),
-    ]
+    )
+    return (*named, (b"x-headrace-space", space.encode())) if space else named
 
 
 def truncated_texts(answer: Answer) -> str:

@@ -206,6 +206,12 @@ def versions(view: EndpointView) -> list[str]:
     return list(dict.fromkeys(ref.version for ref in view.refs))
 
 
+def _space(view: EndpointView, version: str | None) -> str:
+    """Of the vectors of a version; of the stable one if None."""
+    refs = (ref for ref in view.refs if version in (None, ref.version))
+    return next((ref.space for ref in refs), "")
+
+
 def metadata(view: EndpointView, version: str | None) -> dict[str, object]:
     """The body of model metadata; the last dimension of an output is the model's own.
 
@@ -236,6 +242,7 @@ def metadata(view: EndpointView, version: str | None) -> dict[str, object]:
             "max_texts": view.max_texts,
             "timeout_seconds": view.timeout_seconds,
             **({"prompts": list(view.prompts)} if view.prompts else {}),
+            **({"space": space} if (space := _space(view, version)) else {}),
             **view.metadata,
         },
     }

@@ -603,6 +603,8 @@ def _render(
     response = pb.ModelInferResponse(
         model_name=view.name, model_version=answer.ref.version, id=asked
     )
+    if answer.ref.space:
+        response.parameters["space"].string_param = answer.ref.space
     if any(answer.truncated):
         response.parameters["truncated"].string_param = truncated_texts(answer)
     for tensor in oip.outputs(answer, names):

@@ -163,6 +163,7 @@ class Info(TypedDict):
 
     model_id: str
     model_sha: str | None
+    model_space: str | None
     model_dtype: str | None
     model_type: ModelType
     max_concurrent_requests: int | None
@@ -377,7 +378,7 @@ class TextEmbeddingsInference:
             sum(map(len, tokens)) * len(SimpleToken.__annotations__),
             partial(_shown, tokens),
         )
-        return Reply(made, headers=version_headers(ref.version, arm))
+        return Reply(made, headers=version_headers(ref.version, arm, ref.space))
 
     async def decode(self, request: Request) -> Reply:
         """Texts of token ids."""
@@ -390,7 +391,7 @@ class TextEmbeddingsInference:
         )
         # Of an id are some characters.
         made = await self._front.render_many(request.context, sum(map(len, texts)), lambda: texts)
-        return Reply(made, headers=version_headers(ref.version, arm))
+        return Reply(made, headers=version_headers(ref.version, arm, ref.space))
 
     async def info(self, request: Request) -> Reply:
         """What an endpoint is."""
@@ -528,6 +529,7 @@ def _info(view: EndpointView) -> Info:
     return {
         "model_id": stable.model if stable else view.name,
         "model_sha": stable.package if stable else None,
+        "model_space": stable.space or None if stable else None,
         "model_dtype": None,
         "model_type": model_type,
         "max_concurrent_requests": None,

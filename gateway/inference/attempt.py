@@ -103,6 +103,7 @@ def event_of(
         endpoint=call.endpoint,
         version=model.ref.version,
         package=model.ref.package,
+        space=model.ref.space,
         arm=attempt.target.arm,
         status=status,
         answered=answered,

@@ -224,7 +224,7 @@ class Pipeline:
             GatewayError: neither has, or an unknown version is forced.
         """
         key = call.sticky_key or call.request_id
-        targets = routes.target_and_fallback(key, call.forced_version)
+        targets = routes.target_and_fallback(key, call.forced_version, call.space)
         of_pool = serving.batchers_of(routes)
         batchers = [of_pool.get(target.model.ref.package) for target in targets]
         limits = routes.endpoint.spec.limits
@@ -437,7 +437,7 @@ class Pipeline:
         """The version to try if this attempt fails. None for no fallback, or no Triton for it."""
         if attempt.repeated or len(routes.targets) < 2:
             return None
-        target = routes.fallback_of(attempt.target)
+        target = routes.fallback_of(attempt.target, attempt.call.space)
         if target is None:
             return None
         batcher = serving.batchers_of(routes).get(target.model.ref.package)

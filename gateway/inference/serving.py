@@ -110,11 +110,13 @@ class ServedEndpoints:
         ready = self._answers(endpoint)
         return view if view.ready == ready else replace(view, ready=ready)
 
-    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Batcher]:
+    def capacities(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> list[Batcher]:
         """See ``gateway.admission.controller.Endpoints.capacities``."""
         serving = self._serving
         routes = serving.table[endpoint]
-        targets = routes.target_and_fallback(key, forced_version)
+        targets = routes.target_and_fallback(key, forced_version, space)
         batchers = serving.batchers_of(routes)
         found = [
             batcher
@@ -124,10 +126,13 @@ class ServedEndpoints:
         answering = [batcher for batcher in found if batcher.serves]
         return answering or [batcher for batcher in found if batcher.may_return]
 
-    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+    def target(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> tuple[str, str]:
         """See ``gateway.admission.controller.Endpoints.target``."""
         routes = self._serving.table[endpoint]
-        return routes.pool, routes.choose(key, forced_version).model.name
+        target, *_ = routes.target_and_fallback(key, forced_version, space)
+        return routes.pool, target.model.name
 
     def _answers(self, endpoint: str) -> bool:
         routes = self._serving.table[endpoint]

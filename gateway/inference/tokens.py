@@ -109,7 +109,7 @@ class Tokenisers:
         routes = self._endpoints.serving.table[call.endpoint]
         self._admission.check_body(call, routes.endpoint.spec.limits)
         key = call.sticky_key or call.request_id
-        return routes.target_and_fallback(key, call.forced_version)[0]
+        return routes.target_and_fallback(key, call.forced_version, call.space)[0]
 
     async def _done(
         self, call: Call, model: ServedModel, characters: int, work: Callable[[], T]

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import MappingProxyType
 
-from contracts.endpoint import CANDIDATES, Arm, ModelEndpoint, Route
+from contracts.endpoint import CANDIDATES, Arm, ModelEndpoint, Phase, Route
 from contracts.model import DEFAULT_POOL, ModelRef
 from gateway.errors import (
     RETRY_AFTER_SECONDS,
@@ -34,6 +34,7 @@ from gateway.errors import (
 from gateway.packages import ServedModel
 
 _SPACE = 1 << 64
+NEXT_SPACE = "next"  # a caller's name of the vector space that waits for its cutover
 
 
 def position(salt: str, key: str) -> int:
@@ -88,6 +89,8 @@ _SPLIT_ORDER = (Arm.CANARY, Arm.STABLE, Arm.CONTROL)
 # bake is over: as long as there is a control.
 _FALLBACKS = {Arm.CANARY: Arm.STABLE, Arm.STABLE: Arm.CONTROL, Arm.CONTROL: Arm.STABLE}
 
+_LOADED = (Phase.LOADED, Phase.SHADOW, Phase.CANARY)
+
 
 @dataclass(frozen=True, slots=True)
 class RouteTarget:
@@ -139,20 +142,29 @@ class EndpointRoutes:
             targets.append(shadow.target)
         return [*(target.model for target in targets), *self.versions.values()]
 
-    def fallback_of(self, target: RouteTarget) -> RouteTarget | None:
-        """The version that answers where ``target``'s failed; None for a forced version."""
+    def fallback_of(self, target: RouteTarget, space: str | None = None) -> RouteTarget | None:
+        """The version that answers where ``target``'s failed; None for a forced version.
+
+        For a caller who names a space, none of another one.
+        """
         arm = _FALLBACKS.get(target.arm)
-        return None if arm is None else self._target_with(arm)
+        found = None if arm is None else self._target_with(arm)
+        if space is not None and found is not None:
+            return found if found.model.ref.space == target.model.ref.space else None
+        return found
 
     def target_and_fallback(
-        self, key: str, forced_version: str | None = None
+        self, key: str, forced_version: str | None = None, space: str | None = None
     ) -> tuple[RouteTarget, ...]:
-        """The target of a request, then its fallback if it has one.
+        """The target of a request, then its fallback if it has one; raises as ``choose`` does.
 
         The fallback exists so that a rollout never costs a caller an answer.
         """
-        target = self.choose(key, forced_version)
-        fallback = self.fallback_of(target)
+        if space is None:
+            target = self.choose(key, forced_version)
+        else:
+            target = self._choose_of_space(key, forced_version, space)
+        fallback = self.fallback_of(target, space)
         return (target,) if fallback is None else (target, fallback)
 
     def _target_with(self, arm: Arm) -> RouteTarget | None:
@@ -161,8 +173,43 @@ class EndpointRoutes:
                 return target
         return None
 
+    def _choose_of_space(self, key: str, forced_version: str | None, space: str) -> RouteTarget:
+        """The target of a request that takes vectors of one space, and of no other.
+
+        It is the usual one if that is of the space, so that rollouts within a space go on.
+
+        Raises:
+            UnknownVersionError: the endpoint does not hold the forced version.
+            ModelUnavailableError: no such version is of this space.
+        """
+        wanted = self.next_space if space == NEXT_SPACE else space
+        if wanted and (forced_version is not None or self.targets):
+            target = self.choose(key, forced_version)
+            if target.model.ref.space == wanted:
+                return target
+        if wanted and forced_version is None:
+            for model in self.models():
+                if model.ref.space == wanted:
+                    return RouteTarget(Arm.FORCED, model)
+        what = "no version" if forced_version is None else f"no version {forced_version[:40]}"
+        held = ", ".join(sorted({model.ref.space for model in self.models()} - {""})) or "none"
+        raise ModelUnavailableError(
+            f"Endpoint {self.endpoint.name} holds {what} of the vector space {space[:40]!r} "
+            f"(x-headrace-space); its spaces are now: {held}.",
+            retry_after_seconds=RETRY_AFTER_SECONDS,
+        )
+
+    @property
+    def next_space(self) -> str:
+        """The other space that is loaded and waits for its cutover; empty if none does."""
+        candidate, stable = self.endpoint.status.candidate, self.stable
+        if candidate is None or candidate.ref is None or candidate.phase not in _LOADED:
+            return ""
+        space = candidate.ref.space
+        return "" if stable is not None and space == stable.model.ref.space else space
+
     def choose(self, key: str, forced_version: str | None = None) -> RouteTarget:
-        """The target of a request.
+        """The target of a request that names no space.
 
         Args:
             key: the sticky key; the same key gets the same arm.

@@ -138,11 +138,24 @@ def _endpoint(
     below = sentences(brief, reason, *waits)
     if details and stable is not None:
         below += sentences(f"version {stable.version} is package {stable.package}")
+    below += sentences(_describe_spaces(status))
     below += _pool(status, " ".join((reason, *waits)))
     below += sentences(_describe_sleep(status, now, reports))
     serves = "-" if stable is None else f"version {stable.version}"
     below += _list_rejected(status, reason, details=details)
     return TableRow((endpoint.name, serves, at), below, _style(status))
+
+
+def _describe_spaces(status: EndpointStatus) -> str:
+    """Of which vector space its answers are, and those of a candidate; empty if it gives none."""
+    stable = status.stable
+    if stable is None or not stable.space:
+        return ""
+    new = None if status.candidate is None else status.candidate.ref
+    also = ""
+    if new is not None and new.space not in ("", stable.space):
+        also = f"; those of version {new.version} of {new.space}: they can't be compared"
+    return f"its vectors are of the space {stable.space}{also}"
 
 
 def _describe_sleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...]) -> str:

@@ -34,6 +34,7 @@ from registry.convert.parity.engine import TokenisedTexts, encode
 from registry.convert.parity.proof import Proof
 from registry.convert.parity.same_tokens import of_file, require_same_tokens, special_texts
 from registry.convert.parity.verify import FEWEST_FOR_NEIGHBOURS, values_of
+from registry.convert.space import space_of
 
 log = logging.getLogger(__name__)
 
@@ -247,6 +248,7 @@ def manifest_of(
         multi_label=original.multi_label,
         labels=signature.labels,
         dimension=signature.dimension,
+        space=space_of(original, built, downloaded.code),
         precision=parts.precision,
         engine=parts.engine,
         packed=parts.packed,

@@ -5,9 +5,10 @@ files always make the same one. The format is a JSON header and plain numbers be
 here needs torch, and no number is changed. Only safetensors are taken.
 """
 
+import hashlib
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +27,7 @@ _FORMAT = {"format": "pt"}  # transformers reads no others
 _MOST_HEADER_BYTES = 100_000_000  # that the format's own library allows
 _ALIGNED = 8
 _CHUNK = 16 << 20
+_WIDENED = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": ""}  # to float32, without torch
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,10 @@ def lay_out(original: OriginalTextModel, folder: Path) -> tuple[PackedDense, ...
         raise VersionError(f"there is no {MODEL_CONFIG} beside the weights")
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(config, folder / MODEL_CONFIG)
-    _merge(_shards(source), folder / WEIGHTS)
+    files = find_files(source)
+    if not files:
+        raise VersionError(f"its weights are not {WEIGHTS}")
+    _merge([_shard(path) for path in files], folder / WEIGHTS)
     layers = original.pooling.dense if original.pooling is not None else ()
     dense = []
     for place, layer in enumerate(layers):
@@ -65,19 +70,52 @@ def weights_of(folder: Path) -> int:
     return sum(int(np.prod(each["shape"])) for each in tensors if len(each["shape"]) == 2)
 
 
-def _shards(source: Path) -> list[_Shard]:
+def digest_numbers(files: Iterable[Path]) -> str:
+    """SHA-256 of all tensors by their names, with the values that they have as float32.
+
+    The same for the same numbers in one file or several, in whatever order and width; raises
+    ``VersionError``.
+    """
+    parts = {name: shard for shard in map(_shard, files) for name in shard.tensors}
+    found = hashlib.sha256()
+    for name, shard in sorted(parts.items()):
+        entry = shard.tensors[name]
+        kind = "F32" if entry["dtype"] in _WIDENED else entry["dtype"]
+        found.update(f"{name} {kind} {entry['shape']};".encode())
+        with shard.path.open("rb") as file:
+            file.seek(shard.begin + entry["data_offsets"][0])
+            for chunk in _chunks(file, _bytes(entry)):
+                found.update(_widen(chunk, entry["dtype"]))
+    return found.hexdigest()
+
+
+def _widen(data: bytes, dtype: str) -> bytes:
+    """Numbers as float32, if they are of a kind that conversion makes such of."""
+    if dtype == "BF16":  # the upper half of a float32
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).tobytes()
+    if dtype in _WIDENED:
+        return np.frombuffer(data, _WIDENED[dtype]).astype("<f4").tobytes()
+    return data
+
+
+def find_files(source: Path) -> list[Path]:
+    """The safetensors files of a model's weights; none if they are in another format.
+
+    Raises:
+        VersionError: an index that names what is not there.
+    """
     whole, index = source / WEIGHTS, source / _INDEX
     if whole.is_file():
-        return [_shard(whole)]
+        return [whole]
     if not index.is_file():
-        raise VersionError(f"its weights are not {WEIGHTS}")
+        return []
     names = sorted({str(name) for name in (read_json(index).get("weight_map") or {}).values()})
     if not names:
         raise VersionError(f"{_INDEX} names no file")
     for name in names:
         if Path(name).name != name or not (source / name).is_file():
             raise VersionError(f"{_INDEX} names {name!r}, which is not there")
-    return [_shard(source / name) for name in names]
+    return [source / name for name in names]
 
 
 def _shard(path: Path) -> _Shard:
@@ -126,7 +164,8 @@ def _merge(shards: Sequence[_Shard], target: Path) -> None:
             shard, entry = parts[name]
             with shard.path.open("rb") as file:
                 file.seek(shard.begin + entry["data_offsets"][0])
-                _copy(file, out, _bytes(entry))
+                for chunk in _chunks(file, _bytes(entry)):
+                    out.write(chunk)
 
 
 def _bytes(entry: Mapping[str, Any]) -> int:
@@ -138,10 +177,10 @@ def _bytes_a_number(entry: Mapping[str, Any]) -> int:
     return _bytes(entry) // max(1, int(np.prod(entry["shape"])))
 
 
-def _copy(file: BinaryIO, out: BinaryIO, count: int) -> None:
+def _chunks(file: BinaryIO, count: int) -> Iterator[bytes]:
     while count > 0:
         data = file.read(min(count, _CHUNK))
         if not data:
             raise VersionError("a file of weights ended early")
-        out.write(data)
+        yield data
         count -= len(data)

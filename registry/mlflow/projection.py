@@ -194,7 +194,7 @@ def _not_allowed(model: str, alias: str) -> str:
 
 
 def _tags(endpoint: ModelEndpoint) -> Iterable[VersionTags]:
-    status, waits = endpoint.status, _waits(endpoint)
+    status, waits, spaces = endpoint.status, _waits(endpoint), _spaces(endpoint.status)
     last = {line.version: line for line in status.history}
     for version, line in last.items():
         phase = _phase(status, line)
@@ -204,9 +204,19 @@ def _tags(endpoint: ModelEndpoint) -> Iterable[VersionTags]:
             _tag(endpoint, "phase"): phase.value,
             _tag(endpoint, WAITS): waits.get(version, ""),
         }
+        if version in spaces:
+            tags[_tag(endpoint, "space")] = spaces[version]
         yield VersionTags(endpoint.spec.model, version, tags)
     for version in waits.keys() - last.keys():
         yield VersionTags(endpoint.spec.model, version, {_tag(endpoint, WAITS): waits[version]})
+
+
+def _spaces(status: EndpointStatus) -> Mapping[str, str]:
+    """The vector space of each version whose package is known, if it has one."""
+    refs = [*status.packages, *(route.ref for route in status.routes)]
+    if status.candidate is not None and status.candidate.ref is not None:
+        refs.append(status.candidate.ref)
+    return {ref.version: ref.space for ref in refs if ref.space}
 
 
 def _waits(endpoint: ModelEndpoint) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ from operator import is_
 from zlib import crc32
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
-from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
+from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase, rollout_spec
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
 from contracts.status_events import left_last
@@ -434,7 +434,7 @@ class Controller:
         moves = self._moves.get(endpoint.name, "")
         said = {"notes": notes, "refused": refused, "unguarded": unguarded, "moves": moves}
         status = decision.status.model_copy(update=said)
-        bounded = ceilings.bound(endpoint.spec)
+        bounded = _bound(endpoint.spec, status, ceilings)
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
@@ -574,6 +574,11 @@ def _list_followed(status: EndpointStatus) -> tuple[object, ...]:
     salt = status.rollout.id if status.rollout else ""
     held = status.packages, status.next_packages
     return status.routes, held, status.pools, status.loading, salt
+
+
+def _bound(spec: EndpointSpec, status: EndpointStatus, ceilings: Ceilings) -> EndpointSpec:
+    """The spec within the ceilings, with the steps that its strategy makes of those it names."""
+    return ceilings.bound(spec.model_copy(update={"rollout": rollout_spec(spec, status)}))
 
 
 def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:

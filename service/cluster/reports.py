@@ -45,8 +45,8 @@ MOST_BYTES = 200 << 10
 _MOST_TROUBLES = 50  # of some hundred characters each
 _LEAST_REASON = 80  # characters of a failure's reason that stay when there are many
 
-# model, version, package, instances, threads, and bucket, batch and milliseconds of each cost
-_Row = tuple[str, str, str, int, int, list[tuple[int, int, float]]]
+# model, version, package, space, instances, threads; bucket, batch and milliseconds of each cost
+_Row = tuple[str, str, str, str, int, int, list[tuple[int, int, float]]]
 _ROWS: TypeAdapter[list[_Row]] = TypeAdapter(list[_Row])
 
 
@@ -211,7 +211,7 @@ def _part_name(owner: str, loader: str, text: str) -> str:
 def _row(model: LoadedModel) -> _Row:
     ref = model.ref
     costs = [(cost.bucket, cost.batch, cost.milliseconds) for cost in model.costs]
-    return ref.model, ref.version, ref.package, model.instances, model.threads, costs
+    return ref.model, ref.version, ref.package, ref.space, model.instances, model.threads, costs
 
 
 def _pack(rows: list[_Row]) -> str:
@@ -290,9 +290,9 @@ def _unpack(text: str) -> dict[str, LoadedModel]:
     except zlib.error as error:
         raise ValueError(f"a part that can't be unpacked: {error}") from error
     models = {}
-    for model, version, package, instances, threads, costs in _ROWS.validate_json(data):
+    for model, version, package, space, instances, threads, costs in _ROWS.validate_json(data):
         models[package] = LoadedModel(
-            ref=ModelRef(model=model, version=version, package=package),
+            ref=ModelRef(model=model, version=version, package=package, space=space),
             costs=tuple(
                 CostPoint(bucket=bucket, batch=batch, milliseconds=milliseconds)
                 for bucket, batch, milliseconds in costs

@@ -104,8 +104,8 @@ def test_availability_is_promised_unless_it_is_taken_back() -> None:
     assert parse({"model": "m", "slo": {"availability": None}}).spec.slo.availability is None
 
 
-def ref(version: str, package: str = "a") -> ModelRef:
-    return ModelRef(model="m", version=version, package=package * 64)
+def ref(version: str, package: str = "a", space: str = "") -> ModelRef:
+    return ModelRef(model="m", version=version, package=package * 64, space=space * 12)
 
 
 def on_its_way(old: ModelRef, new: ModelRef, task: Task) -> EndpointStatus:
@@ -133,12 +133,34 @@ def on_its_way(old: ModelRef, new: ModelRef, task: Task) -> EndpointStatus:
             {"embedding": {"space": "same"}},
             Strategy.CANARY,
         ),
+        # Two versions of one space, and what a person says of them.
+        (Task.TEXT_EMBEDDING, ref("1", space="a"), ref("2", space="a"), {}, Strategy.CANARY),
+        (
+            Task.TEXT_EMBEDDING,
+            ref("1", space="a"),
+            ref("2", space="a"),
+            {"embedding": {"space": "cutover"}},
+            Strategy.CUTOVER,
+        ),
+        (Task.TEXT_EMBEDDING, ref("1", space="a"), ref("2", space="b"), {}, Strategy.CUTOVER),
+        (
+            Task.TEXT_EMBEDDING,
+            ref("1", space="a"),
+            ref("2", space="b"),
+            {"embedding": {"space": "same"}},
+            Strategy.CANARY,
+        ),
+        # The model of that name was registered again, and counts its versions from 1.
+        (Task.TEXT_EMBEDDING, ref("1", space="a"), ref("1", "b", "b"), {}, Strategy.CUTOVER),
+        # A package from before there were spaces.
+        (Task.TEXT_EMBEDDING, ref("1"), ref("2", space="b"), {}, Strategy.CUTOVER),
+        (Task.TEXT_EMBEDDING, ref("1"), ref("1", "b", "b"), {}, Strategy.CANARY),
         (Task.TEXT_EMBEDDING, ref("1"), ref("2"), {"strategy": "direct"}, Strategy.DIRECT),
         (Task.TEXT_EMBEDDING, ref("1"), ref("2"), {"strategy": "shadow"}, Strategy.SHADOW),
         (Task.TEXT_CLASSIFICATION, ref("1"), ref("2"), {"strategy": "cutover"}, Strategy.CUTOVER),
     ],
 )
-def test_another_version_of_an_embedding_model_is_cut_over_and_never_split(
+def test_another_space_of_an_embedding_model_is_cut_over_and_never_split(
     task: Task, old: ModelRef, new: ModelRef, rollout: dict[str, object], expected: Strategy
 ) -> None:
     endpoint = parse({"model": "m", "rollout": rollout})

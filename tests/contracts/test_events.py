@@ -64,6 +64,7 @@ events = st.builds(
     texts=st.lists(text_records, max_size=3),
     observations=st.dictionaries(words, st.lists(words | st.floats(0, 1), max_size=2), max_size=2),
     pairing=st.none() | pairings,
+    space=st.sampled_from(["", "0123456789ab"]),
 )
 batches = st.builds(
     EventBatch,

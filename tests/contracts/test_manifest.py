@@ -1,5 +1,8 @@
 """A package's id is a function of what is in it, and of nothing else."""
 
+import pytest
+from pydantic import ValidationError
+
 from contracts.endpoint import Precision
 from contracts.manifest import (
     Lineage,
@@ -41,3 +44,20 @@ def test_the_id_survives_storing_and_reading() -> None:
 def test_the_reference_names_model_version_and_package() -> None:
     ref = manifest().ref()
     assert (ref.model, ref.version, ref.package) == ("m", "1", manifest().package_id())
+    assert ref.space == ""
+
+
+def test_the_reference_names_the_space_of_the_vectors() -> None:
+    made = manifest().model_copy(update={"space": "0123456789ab"})
+    assert Manifest.model_validate_json(made.canonical()).ref() == made.ref()
+    assert (made.ref().space, made.package_id() == manifest().package_id()) == (made.space, False)
+
+
+def test_a_package_from_before_there_were_spaces_keeps_its_id() -> None:
+    assert b"space" not in manifest().canonical()
+
+
+@pytest.mark.parametrize("space", ["0123456789aB", "0123456789a", "0123456789abc", "x\n"])
+def test_a_space_that_no_header_could_hold_is_refused(space: str) -> None:
+    with pytest.raises(ValidationError, match="space"):
+        Manifest.model_validate_json(manifest().model_copy(update={"space": space}).canonical())

@@ -80,6 +80,11 @@ def test_an_api_key_header_goes_before_a_bearer_token() -> None:
     assert read(authorization="Bearer a", x_api_key="b").api_key == "b"
 
 
+@pytest.mark.parametrize(("header", "space"), [(" next ", "next"), ("0a1b", "0a1b"), (" ", None)])
+def test_the_space_that_a_caller_names_is_read(header: str, space: str | None) -> None:
+    assert read(x_headrace_space=header).space == space
+
+
 def test_two_different_versions_are_refused() -> None:
     context = read(x_headrace_version="2")
     context.force("2")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from tiny_models import VOCABULARY, asking_tokenizer
+from weight_files import safetensors
 
 LABELS = ("negative", "neutral", "positive")
 LONGEST = 64
@@ -45,7 +46,7 @@ def write_classifier(folder: Path, seed: int = 0) -> Path:
     (folder / "tokenizer_config.json").write_text(
         json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **special}), encoding="utf-8"
     )
-    _write_safetensors(folder / "model.safetensors", _weights(np.random.default_rng(seed)))
+    _write(folder / "model.safetensors", _weights(np.random.default_rng(seed)))
     return folder
 
 
@@ -76,16 +77,6 @@ def _linear(name: str, taken: int, given: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}.weight": (given, taken), f"{name}.bias": (given,)}
 
 
-def _write_safetensors(path: Path, tensors: dict[str, NDArray[np.float32]]) -> None:
-    """The format: the header's length, the header as JSON, and all tensors one after the other."""
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
-    at = 0
-    for name, tensor in tensors.items():
-        end = at + tensor.nbytes
-        header[name] = {"dtype": "F32", "shape": tensor.shape, "data_offsets": [at, end]}
-        at = end
-    packed = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(len(packed).to_bytes(8, "little") + packed)
-        for tensor in tensors.values():
-            file.write(tensor.tobytes())
+def _write(path: Path, tensors: dict[str, NDArray[np.float32]]) -> None:
+    packed = {name: ("F32", list(each.shape), each.tobytes()) for name, each in tensors.items()}
+    path.write_bytes(safetensors(packed))

@@ -14,7 +14,7 @@ from tiny_models import VOCABULARY, asking_tokenizer, tokenizer
 from contracts.endpoint import Arm, Guardrail
 from contracts.manifest import QueryDocumentSpec, TokenizerSpec
 from contracts.model import ModelRef
-from contracts.tasks import Task
+from contracts.tasks import GIVE_VECTORS, Task
 from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import AdmissionController, Capacity, Waking
 from gateway.admission.rate_limits import RateLimits
@@ -75,9 +75,14 @@ PROMPTS = {"query": "query: ", "none": ""}  # of the embedder, which uses none o
 RANGES = np.array([[0, 0, 0, 0], [1, 0.5, 0.5, 0.5]], np.float32)  # of its four dimensions
 
 
-def ref(name: str, version: str = "3") -> ModelRef:
+def ref(name: str, version: str = "3", space: str = "") -> ModelRef:
     """A reference with a digest made up from the version."""
-    return ModelRef(model=name, version=version, package=(version * 64)[:64])
+    return ModelRef(model=name, version=version, package=(version * 64)[:64], space=space)
+
+
+def space_of(version: str) -> str:
+    """The space of an embedder's version: another one for each."""
+    return version * 12
 
 
 def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> EndpointView:
@@ -95,7 +100,10 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
     return EndpointView(
         name=name,
         task=task,
-        refs=tuple(ref(name, version) for version in versions),
+        refs=tuple(
+            ref(name, version, space_of(version) if task in GIVE_VECTORS else "")
+            for version in versions
+        ),
         labels=labels,
         dimension=4 if embeds or task in {Task.HYBRID_EMBEDDING, sided} else None,
         max_tokens=128,
@@ -260,13 +268,17 @@ class FakePredictor:
         finally:
             self.failure = None
 
-    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
+    def capacities(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> list[Capacity]:
         """One without a queue, so that there is room; but where it is said that there is none."""
         if self.full is not None:
             raise self.full
         return [IdleVersion()]
 
-    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+    def target(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> tuple[str, str]:
         """The default pool, and the endpoint's name for its model's."""
         return "default", endpoint
 

@@ -36,10 +36,14 @@ class SleepingEndpoint:
         described = view(endpoint, Task.TEXT_CLASSIFICATION)
         return replace(described, asleep=self.asleep, timeout_seconds=LIMIT_SECONDS)
 
-    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
+    def capacities(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> list[Capacity]:
         return self.found
 
-    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+    def target(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> tuple[str, str]:
         return POOL, MODEL
 
 

@@ -81,10 +81,14 @@ class OneEndpoint:
             requests_per_second_per_key=self.rate,
         )
 
-    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Arm]:
+    def capacities(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> list[Arm]:
         return self.found
 
-    def target(self, endpoint: str, key: str, forced_version: str | None) -> tuple[str, str]:
+    def target(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> tuple[str, str]:
         return "default", endpoint
 
 
@@ -118,10 +122,14 @@ class Door:
 
 
 def arriving(
-    key: str | None = None, version: str | None = None, endpoint: str | None = None
+    key: str | None = None,
+    version: str | None = None,
+    endpoint: str | None = None,
+    space: str | None = None,
 ) -> RequestContext:
     context = RequestContext("r1", received=0.0, started=monotonic())
     context.api_key, context.forced_version, context.endpoint = key, version, endpoint
+    context.space = space
     return context
 
 
@@ -149,6 +157,7 @@ def call_of(*texts: str, seconds: float = 60.0, caller: str | None = None) -> Ca
         (arriving("bob"), "other", None, UnknownEndpointError),
         (arriving("ann", version="2"), NAME, None, ForbiddenError),
         (arriving("ann"), NAME, "2", ForbiddenError),
+        (arriving("ann", space="next"), NAME, None, ForbiddenError),
         (arriving("eve", version="2"), NAME, "3", InvalidInputError),
     ],
 )

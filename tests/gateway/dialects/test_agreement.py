@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
-from front_fakes import LABELS, RECEIPT
+from front_fakes import LABELS, RECEIPT, space_of
 from front_server import Served
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
@@ -71,6 +71,46 @@ def test_all_dialects_agree_on_vectors(http: httpx.Client, fronts: Served) -> No
     raw = [base64.b64decode(one["embedding"]) for one in packed["data"]]
     np.testing.assert_array_equal([np.frombuffer(one, "<f4") for one in raw], hf)
     np.testing.assert_array_equal(grpc_outputs(fronts, "minilm", "EMBEDDING"), hf)
+
+
+@pytest.mark.parametrize("forced", [None, "2"])
+def test_every_answer_of_an_embedder_says_the_space_of_its_version(
+    http: httpx.Client, fronts: Served, forced: str | None
+) -> None:
+    headers = {} if forced is None else {"x-headrace-version": forced}
+    tensor = {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]}
+    asked = {
+        "/endpoints/minilm": {"inputs": ["a"]},
+        "/v1/models/minilm:predict": {"instances": ["a"]},
+        "/v1/embeddings": {"model": "minilm", "input": "a"},
+        "/endpoints/minilm/embed": {"inputs": "a"},
+        "/v2/models/minilm/infer": {"inputs": [tensor]},
+    }
+    without = {"/endpoints/sentiment": {"inputs": "a"}}
+    with http:
+        said = [http.post(path, json=body, headers=headers).headers for path, body in asked.items()]
+        other = [http.post(path, json=body).headers for path, body in without.items()]
+    space = space_of(forced or "3")
+    assert [found.get("x-headrace-space") for found in said] == [space] * len(asked)
+    assert "x-headrace-space" not in other[0]
+
+
+def test_every_dialect_hands_on_the_space_that_a_caller_names(
+    http: httpx.Client, fronts: Served
+) -> None:
+    headers, fronts.predictor.calls[:] = {"x-headrace-space": "next"}, []
+    tensor = {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]}
+    with http:
+        http.post("/endpoints/minilm", json={"inputs": ["a"]}, headers=headers)
+        http.post("/v1/embeddings", json={"model": "minilm", "input": "a"}, headers=headers)
+        http.post("/v2/models/minilm/infer", json={"inputs": [tensor]}, headers=headers)
+    with grpc.insecure_channel(fronts.grpc_address) as channel:
+        query = pb.ModelInferRequest(model_name="minilm")
+        given = query.inputs.add(name="TEXT", datatype="BYTES", shape=[1])
+        given.contents.bytes_contents.append(b"a")
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        stub.ModelInfer(query, metadata=tuple(headers.items()), timeout=60)
+    assert [call.space for call in fronts.predictor.calls] == ["next"] * 4
 
 
 @pytest.mark.parametrize(("forced", "arm"), [(None, "stable"), ("2", "forced")])

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 import tritonclient.grpc as triton_grpc
-from front_fakes import LABELS, FakeKeys, FakePredictor, scores
+from front_fakes import LABELS, FakeKeys, FakePredictor, scores, space_of
 from front_server import Served, serving
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
@@ -52,6 +52,17 @@ async def test_contents_are_read_and_the_version_comes_before_the_answer(stub: A
     assert [one.name for one in answer.outputs] == ["LABEL", "SCORE", "SCORES"]
     best = LABELS[scores("a").index(max(scores("a")))].encode()
     assert answer.raw_output_contents[0].startswith(len(best).to_bytes(4, "little") + best)
+
+
+async def test_the_space_of_vectors_is_a_parameter_and_in_the_metadata(stub: Any) -> None:
+    asked = request("a")
+    asked.model_name = "minilm"
+    call = stub.ModelInfer(asked)
+    metadata = dict(await call.initial_metadata())
+    answer = await call
+    assert answer.parameters["space"].string_param == space_of("3")
+    assert metadata["x-headrace-space"] == space_of("3")
+    assert "space" not in (await stub.ModelInfer(request("a"))).parameters
 
 
 async def test_a_text_that_was_cut_is_named(stub: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from front_fakes import Behind, asked, client_of, scores, view
+from front_fakes import Behind, asked, client_of, scores, space_of, view
 
 from contracts.tasks import Task
 
@@ -197,6 +197,16 @@ async def test_metadata_names_the_inputs_that_the_task_reads(
     assert {one["name"]: one.get("optional", False) for one in metadata} == inputs
     config = (await asked(behind, "GET", "/v2/models/one/config")).json()["input"]
     assert {one["name"]: one.get("optional", False) for one in config} == inputs
+
+
+async def test_metadata_names_the_space_of_the_version_that_is_asked_for() -> None:
+    async def parameters(path: str) -> dict[str, object]:
+        found: dict[str, object] = (await asked(Behind(), "GET", path)).json()["parameters"]
+        return found
+
+    assert (await parameters("/v2/models/minilm"))["space"] == space_of("3")
+    assert (await parameters("/v2/models/minilm/versions/2"))["space"] == space_of("2")
+    assert "space" not in await parameters("/v2/models/sentiment")
 
 
 async def test_the_server_is_found_with_a_slash_too_as_it_is_published() -> None:

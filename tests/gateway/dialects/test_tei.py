@@ -5,7 +5,19 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from front_fakes import LABELS, PROMPTS, WORDS, Behind, FakeKeys, asked, logit, scores, vector, view
+from front_fakes import (
+    LABELS,
+    PROMPTS,
+    WORDS,
+    Behind,
+    FakeKeys,
+    asked,
+    logit,
+    scores,
+    space_of,
+    vector,
+    view,
+)
 from front_server import Served
 
 from contracts.tasks import Task
@@ -138,6 +150,8 @@ async def test_info_says_what_an_endpoint_is() -> None:
 
     found = await info("minilm")
     assert (found["model_id"], found["max_input_length"]) == ("minilm", 128)
+    assert found["model_space"] == space_of("3")
+    assert (await info("sentiment"))["model_space"] is None
     assert found["max_client_batch_size"] == 64
     assert list(found["model_type"]) == ["embedding"]
     classifier = (await info("sentiment"))["model_type"]["classifier"]

@@ -497,9 +497,11 @@ class CountingPredictor(FakePredictor):
 
     asked = 0
 
-    def capacities(self, endpoint: str, key: str, forced_version: str | None) -> list[Capacity]:
+    def capacities(
+        self, endpoint: str, key: str, forced_version: str | None, space: str | None = None
+    ) -> list[Capacity]:
         self.asked += 1
-        return super().capacities(endpoint, key, forced_version)
+        return super().capacities(endpoint, key, forced_version, space)
 
 
 @contextmanager

@@ -33,6 +33,8 @@ from gateway.packages import ServedModel, open_package
 from preprocess.directions import cells_of
 from preprocess.unknown import LONGEST_WORD, MOST_CHARACTERS, MOST_WORDS
 
+SPACE = "0123456789ab"
+
 
 def asking(endpoint: ModelEndpoint) -> ModelEndpoint:
     spec = endpoint.spec.model_copy(update={"unk_words": UnkWords(enabled=True)})
@@ -102,7 +104,7 @@ def test_of_no_request_more_than_so_many_tokens_leave_the_gateway(ids: list[list
 
 def embedder() -> ServedModel:
     manifest = manifest_of("6", task=Task.TEXT_EMBEDDING, labels=())
-    manifest = manifest.model_copy(update={"dimension": 3})
+    manifest = manifest.model_copy(update={"dimension": 3, "space": SPACE})
     return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
 
 
@@ -126,6 +128,7 @@ async def test_an_event_has_the_cells_of_the_vectors_that_were_answered_and_no_v
     assert len(both.vectors) == 2 * VECTOR_PARTITIONS
     assert (one.cached, one.vectors) == (1, cells_of(kept.values))
     assert failed.vectors == b""
+    assert {both.space, one.space, failed.space} == {SPACE}
     assert decode(encode(EventBatch("g", 0, [both]))).events == [both]
 
 
@@ -135,4 +138,6 @@ async def test_what_is_no_vector_has_no_cells() -> None:
     (event,) = world.recorder.events
     assert event.vectors == b""
     assert event.topics
-    assert b"vectors" not in encode(EventBatch("g", 0, [event]))
+    written = encode(EventBatch("g", 0, [event]))
+    assert b"vectors" not in written
+    assert b"space" not in written

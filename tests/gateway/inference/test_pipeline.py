@@ -10,7 +10,9 @@ from gateway_world import (
     call_of,
     endpoint_of,
     loop_turns,
+    manifest_of,
     text_of,
+    tokenizer_json,
 )
 from msgspec.structs import replace
 from pipeline_world import ONE, TWO, World, world_of
@@ -18,6 +20,7 @@ from pipeline_world import ONE, TWO, World, world_of
 from contracts.endpoint import Arm, EndpointLimits
 from contracts.model import ModelRef
 from gateway.calls import Answer, Call
+from gateway.engine.protocol import EngineModelError
 from gateway.errors import (
     DeadlineExceededError,
     GatewayError,
@@ -29,8 +32,18 @@ from gateway.errors import (
     UnknownEndpointError,
     UnknownVersionError,
 )
+from gateway.inference.answer_cache import AnswerCache
 from gateway.inference.encoding import INLINE_CHARACTERS
+from gateway.packages import ServedModel, open_package
 from gateway.request_context import RequestContext
+
+
+def of_space(version: str, space: str) -> ServedModel:
+    manifest = manifest_of(version).model_copy(update={"space": space})
+    return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
+
+
+OLD, NEW = of_space("1", "a" * 12), of_space("2", "b" * 12)
 
 
 async def refused(world: World, call: Call, kind: type[GatewayError]) -> GatewayError:
@@ -124,6 +137,24 @@ async def test_a_forced_version_answers_or_fails_alone() -> None:
         world.engine.holds = {ONE.name}
         await refused(world, call_of("w1", forced_version="2"), ModelUnavailableError)
     assert [e.arm for e in world.recorder.events] == [Arm.FORCED, Arm.FORCED]
+
+
+async def test_a_caller_of_one_space_is_answered_or_fails_and_never_by_another_space() -> None:
+    engine = FakeEngine(others={NEW.name: FakeEngine(error=EngineModelError("broken"))})
+    endpoint = endpoint_of(OLD.ref, canary=NEW.ref, weight=99.99, rollout="r")
+    async with world_of(endpoint, engine, more=(OLD, NEW)) as world:
+        world.endpoints.caches["sentiment"] = AnswerCache(100_000, shared=True)
+        asked = call_of("w1", sticky_key="ann")
+        assert (await world.pipeline.predict(asked)).ref == OLD.ref  # the fallback
+        error = await refused(world, replace(asked, space=NEW.ref.space), GatewayError)
+        assert error.status == HTTPStatus.BAD_GATEWAY
+        assert (await world.pipeline.predict(replace(asked, space=OLD.ref.space))).ref == OLD.ref
+        gone = await refused(world, replace(asked, space="c" * 12), ModelUnavailableError)
+        assert (gone.status, "no version of the vector space" in str(gone)) == (503, True)
+        # What is kept of one space is no answer of another.
+        engine.others[NEW.name].error = None
+        answer = await world.pipeline.predict(replace(asked, space=NEW.ref.space))
+        assert (answer.ref, len(engine.others[NEW.name].works)) == (NEW.ref, 3)
 
 
 async def test_a_new_version_answers_without_a_failed_request() -> None:

@@ -18,10 +18,12 @@ from contracts.endpoint import (
     EndpointStatus,
     Phase,
     Rejection,
+    Route,
     Wait,
     WaitsFor,
 )
 from contracts.loading import Device, DeviceKind, LoaderReport, LoadFailure
+from contracts.model import ModelRef
 from headrace.commands import rollout_picture, status_picture
 from headrace.commands.status_picture import StackStatus, endpoint_rows
 from headrace.stack.health import CountingHealth
@@ -89,6 +91,29 @@ def text(drawn: Group, width: int) -> str:
     with console.capture() as capture:
         console.print(drawn)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def test_the_status_says_of_which_space_vectors_are_and_that_those_of_another_are_on_the_way() -> (
+    None
+):
+    old, new = (
+        ModelRef(model="m", version=version, package=version * 64, space=version * 12)
+        for version in "12"
+    )
+
+    def shown(candidate: ModelRef | None) -> str:
+        status = EndpointStatus(
+            routes=(Route.all_callers(old),),
+            candidate=None
+            if candidate is None
+            else Candidate(version=candidate.version, phase=Phase.LOADED, ref=candidate),
+        )
+        one = sentiment().model_copy(update={"status": status})
+        return " ".join(text(Group(endpoint_rows([one], NOW)), 120).split())
+
+    assert "its vectors are of the space 111111111111" in shown(None)
+    assert "those of version" not in shown(new.model_copy(update={"space": old.space}))
+    assert "those of version 2 of 222222222222: they can't be compared" in shown(new)
 
 
 CASES = [

@@ -153,7 +153,24 @@ def test_a_version_has_a_package_for_each_kind_of_device(
     for_cpus = harness.convert(device=DeviceKind.CPU)
     assert (for_gpus.engine, for_cpus.engine) == (EngineKind.PACKED, EngineKind.PADDED)
     assert for_gpus.dimension == for_cpus.dimension
+    assert for_gpus.space == for_cpus.space != ""
     assert len(harness.store.packages()) == 2
+
+
+def test_a_network_that_was_loaded_and_saved_again_keeps_its_space_and_a_trained_one_does_not(
+    libraries: tuple[Any, Any], harness: PackedHarness
+) -> None:
+    torch, transformers = libraries
+    write_bert(harness, transformers, "BertModel")
+    before = harness.convert(device=DeviceKind.CPU).space
+    loaded = transformers.BertModel.from_pretrained(harness.version)
+    loaded.save_pretrained(harness.version, max_shard_size="20KB")
+    (harness.version / WEIGHTS).unlink()
+    assert harness.convert(device=DeviceKind.CPU).space == before
+    with torch.no_grad():
+        loaded.embeddings.word_embeddings.weight[5, 0] += 0.01
+    loaded.save_pretrained(harness.version)
+    assert harness.convert(device=DeviceKind.CPU).space != before
 
 
 @pytest.mark.parametrize("precision", [Precision.AUTO, Precision.FP32, Precision.BF16])

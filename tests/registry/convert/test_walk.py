@@ -225,6 +225,21 @@ def test_int8_is_held_to_the_neighbours_that_the_endpoint_asks_for(
     assert standard.parity.limits["min_neighbours"] == 0.995
 
 
+def test_one_version_in_two_precisions_has_one_space_and_other_weights_have_another(
+    harness: ConversionHarness,
+) -> None:
+    def convert_to(precision: Precision) -> Manifest:
+        serving = SMALL.model_copy(update={"precision": precision, "min_neighbours": 0.5})
+        return harness.convert(task=Task.TEXT_EMBEDDING, serving=serving)
+
+    write_onnx_version(harness.version, token_vectors(), architecture="TinyModel")
+    exact, small = convert_to(Precision.FP32), convert_to(Precision.INT8)
+    assert exact.precision is not small.precision
+    assert exact.space == small.space == small.ref().space != ""
+    write_onnx_version(harness.version, token_vectors(seed=1), architecture="TinyModel")
+    assert convert_to(Precision.FP32).space not in ("", exact.space)
+
+
 def test_weights_of_the_vocabulary_are_proved_as_vectors_and_counted(
     harness: ConversionHarness,
 ) -> None:

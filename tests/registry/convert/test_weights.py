@@ -1,14 +1,14 @@
 """Weights are copied number by number, whatever files they come in, and nothing else is taken."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import write_json
+from weight_files import Tensors, safetensors
 
 from contracts.manifest import MODEL_CONFIG, WEIGHTS, PackedDense
 from contracts.tasks import Task
@@ -18,19 +18,6 @@ from registry.convert.flavours import OriginalTextModel
 from registry.convert.flavours.original import Dense, Pooling
 
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "U8": 1}
-Tensors = Mapping[str, tuple[str, list[int], bytes]]
-
-
-def safetensors(tensors: Tensors) -> bytes:
-    """A file as the format's own library would write it, but in the given order."""
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    data = b""
-    for name, (dtype, shape, content) in tensors.items():
-        offsets = [len(data), len(data) + len(content)]
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
-        data += content
-    text = json.dumps(header).encode()
-    return len(text).to_bytes(8, "little") + text + data
 
 
 def read(content: bytes) -> dict[str, tuple[str, list[int], bytes]]:

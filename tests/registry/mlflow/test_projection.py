@@ -102,6 +102,21 @@ def test_what_waits_for_nothing_has_no_such_tag() -> None:
     assert tags.tags["headrace.e.waits"] == ""
 
 
+def test_a_version_says_the_space_of_its_vectors_if_it_has_any() -> None:
+    old, new = (
+        OLD.model_copy(update={"space": "a" * 12}),
+        NEW.model_copy(update={"space": "b" * 12}),
+    )
+    one = serving(*(line(version, Phase.LOADING) for version in ("1", "2", "3")))
+    changed = {
+        "routes": (Route.all_callers(old),),
+        "candidate": Candidate(version="2", phase=Phase.LOADING, ref=new),
+    }
+    one = one.model_copy(update={"status": one.status.model_copy(update=changed)})
+    told = {item.version: item.tags.get("headrace.e.space") for item in projection([one]).tags}
+    assert told == {"1": old.space, "2": new.space, "3": None}
+
+
 def test_a_reason_is_cut_to_what_mlflow_keeps_so_that_it_is_told_once() -> None:
     one = serving(line("2", Phase.REJECTED, "x" * 9000))
     assert told(one, "2")[1] == "x" * TAG_CHARACTERS

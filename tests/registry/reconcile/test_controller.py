@@ -20,7 +20,15 @@ from contracts.endpoint import (
     WaitsFor,
 )
 from contracts.model import ModelRef
-from contracts.rollout import Outcome, RolloutSpec, RolloutState, ShadowStep, Strategy
+from contracts.rollout import (
+    Outcome,
+    RolloutSpec,
+    RolloutState,
+    ShadowStep,
+    Strategy,
+    WeightStep,
+)
+from contracts.tasks import Task
 from registry.errors import SourceUnavailableError
 from registry.mlflow.watch import SECOND_LOOK_SECONDS
 from registry.reconcile.rollouts import Surroundings
@@ -532,6 +540,26 @@ async def test_a_rollout_that_goes_on_is_led_within_the_ceilings(tmp_path: Path)
     assert harness.rollouts.spec is not None
     assert harness.rollouts.spec.rollout.steps[0] == ShadowStep(shadow=20)
     assert harness.endpoints.list()[0].spec.rollout.steps[0] == ShadowStep(shadow=100)
+
+
+@pytest.mark.parametrize("strategy", [Strategy.CANARY, Strategy.CUTOVER, Strategy.SHADOW])
+async def test_a_shadow_that_no_step_names_copies_no_more_than_the_ceiling(
+    tmp_path: Path, strategy: Strategy
+) -> None:
+    harness = ControllerHarness(tmp_path)
+    harness.options = replace(harness.options, ceilings=Ceilings({"shadowPercent": 20}))
+    harness.start()
+    stored = harness.endpoints.list()[0]
+    rollout = RolloutSpec(strategy=strategy, steps=(WeightStep(weight=50),))
+    changed = {"task": Task.TEXT_EMBEDDING, "rollout": rollout}
+    asked = stored.spec.model_copy(update=changed)
+    harness.endpoints.put(stored.model_copy(update={"spec": asked}))
+    await harness.serve("1")
+    await harness.prepare("2")
+    await harness.settle()
+    assert harness.rollouts.spec is not None
+    assert harness.rollouts.spec.rollout.planned == (ShadowStep(shadow=20),)
+    assert harness.endpoints.list()[0].spec.rollout == rollout
 
 
 async def test_an_endpoint_that_headrace_makes_asks_for_no_more_than_the_ceilings(

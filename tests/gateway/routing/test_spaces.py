@@ -1,0 +1,162 @@
+"""A caller who names a vector space gets vectors of that space, or none."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+from gateway_world import endpoint_of, manifest_of, tokenizer_json
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contracts.endpoint import Arm, Candidate, ModelEndpoint, Phase
+from contracts.model import ModelRef
+from gateway.errors import ModelUnavailableError, UnknownVersionError
+from gateway.packages import ServedModel, open_package
+from gateway.routing.routes import NEXT_SPACE, EndpointRoutes, RoutingTable, build_table
+
+A, B, C = (letter * 12 for letter in "abc")
+
+
+def served(version: str, space: str) -> ServedModel:
+    manifest = manifest_of(version).model_copy(update={"space": space})
+    return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
+
+
+# Two packages of one version may be of two spaces: its model was registered again.
+MODELS = [served(version, space) for version in "123" for space in (A, B, "")]
+BY_PACKAGE = {model.ref.package: model for model in MODELS}
+OLD, SAME, NEW = served("1", A), served("2", A), served("2", B)
+
+
+def with_candidate(endpoint: ModelEndpoint, ref: ModelRef, phase: Phase) -> ModelEndpoint:
+    candidate = Candidate(version=ref.version, phase=phase, ref=ref)
+    status = endpoint.status.model_copy(update={"candidate": candidate})
+    return endpoint.model_copy(update={"status": status})
+
+
+def routes_of(
+    endpoint: ModelEndpoint,
+    opened: Sequence[ServedModel],
+    previous: RoutingTable | None = None,
+    *,
+    withheld: bool = False,
+) -> EndpointRoutes:
+    held = {model.ref.package: model for model in opened}
+    names = [endpoint.name] if withheld else []
+    table = build_table([endpoint], held, previous or RoutingTable(), lambda *_: True, names)
+    return table[endpoint.name]
+
+
+REFS = st.sampled_from([model.ref for model in MODELS])
+
+
+class Ask(NamedTuple):
+    """What a caller says: a space, perhaps a version, and a sticky key."""
+
+    space: str
+    forced: str | None
+    key: str
+
+
+@st.composite
+def endpoints(draw: st.DrawFn) -> ModelEndpoint:
+    """Any routes: also such as no rollout would make."""
+    arms = {arm: draw(st.none() | REFS) for arm in ("canary", "control", "shadow")}
+    if arms["canary"] is not None:
+        arms["control"] = None
+    made = endpoint_of(
+        draw(st.none() | REFS) if arms["canary"] is arms["control"] is None else draw(REFS),
+        canary=arms["canary"],
+        control=arms["control"],
+        shadow=arms["shadow"],
+        weight=draw(st.sampled_from([0.0, 5.0, 50.0])),
+        rollout="r",
+        packages=draw(st.lists(REFS, max_size=3)),
+    )
+    return with_candidate(made, draw(REFS), draw(st.sampled_from(Phase)))
+
+
+@given(
+    endpoints(),
+    st.none() | endpoints(),
+    st.sets(st.sampled_from(MODELS), max_size=2),
+    st.booleans(),
+    st.builds(
+        Ask,
+        st.sampled_from([A, B, C, NEXT_SPACE]),
+        st.none() | st.sampled_from("129"),
+        st.text(max_size=3),
+    ),
+)
+def test_no_target_and_no_fallback_is_of_another_space_than_the_one_asked_for(
+    endpoint: ModelEndpoint,
+    before: ModelEndpoint | None,
+    lacking: set[ServedModel],
+    withheld: bool,
+    ask: Ask,
+) -> None:
+    space, forced, key = ask
+    held = [model for model in MODELS if model not in lacking]
+    previous = None if before is None else RoutingTable({before.name: routes_of(before, MODELS)})
+    routes = routes_of(endpoint, held, previous, withheld=withheld)
+    try:
+        targets = routes.target_and_fallback(key, forced, space)
+    except (ModelUnavailableError, UnknownVersionError):
+        stable = routes.stable
+        assert forced is not None or stable is None or stable.model.ref.space != space
+        return
+    spaces = {target.model.ref.space for target in targets}
+    assert len(spaces) == 1
+    assert {target.model.ref.version for target in targets} == {forced} or forced is None
+    stable = routes.stable
+    if space == NEXT_SPACE:
+        assert "" not in spaces
+        assert stable is None or stable.model.ref.space not in spaces
+    else:
+        assert spaces == {space}
+    for target in targets:
+        again = routes.fallback_of(target, space)
+        assert again is None or again.model.ref.space in spaces
+
+
+def test_until_the_cutover_only_a_caller_who_names_it_gets_the_next_space() -> None:
+    both = [OLD.ref, NEW.ref]
+    waits = with_candidate(
+        endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r", packages=both), NEW.ref, Phase.SHADOW
+    )
+    routes = routes_of(waits, [OLD, NEW])
+    for space, model in ((None, OLD), (A, OLD), (B, NEW), (NEXT_SPACE, NEW)):
+        (target,) = routes.target_and_fallback("ann", None, space)
+        assert target.model is model, space
+    cut_over = routes_of(
+        with_candidate(endpoint_of(NEW.ref, packages=both), NEW.ref, Phase.PROMOTED), [OLD, NEW]
+    )
+    for space, model in ((None, NEW), (A, OLD), (B, NEW)):
+        (target,) = cut_over.target_and_fallback("ann", None, space)
+        assert target.model is model, space
+    with pytest.raises(ModelUnavailableError, match="no version of the vector space 'next'"):
+        cut_over.target_and_fallback("ann", None, NEXT_SPACE)
+
+
+def test_a_rollout_within_the_space_goes_on_for_a_caller_who_names_it() -> None:
+    routes = routes_of(endpoint_of(OLD.ref, canary=SAME.ref, weight=50, rollout="r"), [OLD, SAME])
+    for number in range(50):
+        named = routes.target_and_fallback(str(number), None, A)
+        assert named == routes.target_and_fallback(str(number))
+        assert {target.arm for target in named} == {Arm.CANARY, Arm.STABLE} or len(named) == 1
+
+
+def test_a_fallback_of_another_space_is_taken_only_for_a_caller_who_names_none() -> None:
+    routes = routes_of(endpoint_of(OLD.ref, canary=NEW.ref, weight=99, rollout="r"), [OLD, NEW])
+    assert [target.model for target in routes.target_and_fallback("ann")] == [NEW, OLD]
+    assert [target.model for target in routes.target_and_fallback("ann", None, B)] == [NEW]
+
+
+def test_a_version_of_another_space_is_refused_with_the_spaces_that_are_there() -> None:
+    routes = routes_of(endpoint_of(OLD.ref, packages=[NEW.ref]), [OLD, NEW])
+    (forced,) = routes.target_and_fallback("ann", "2", B)
+    assert (forced.arm, forced.model) == (Arm.FORCED, NEW)
+    with pytest.raises(ModelUnavailableError, match=f"no version 2 of .* now: {A}, {B}"):
+        routes.target_and_fallback("ann", "2", A)
+    with pytest.raises(ModelUnavailableError, match=f"no version of .*'{C}'"):
+        routes.target_and_fallback("ann", None, C)
