@@ -26,6 +26,7 @@ from registry.convert.graph import engine_form
 from registry.convert.tokeniser import Tokeniser
 
 _CHARACTERS = 12
+_LENGTHS = {"query_tokens", "document_tokens"}  # of the longest row of each side
 _FORM = 1  # of what is hashed: another one makes another space of every version
 
 
@@ -53,6 +54,7 @@ def space_of(original: OriginalTextModel, built: Tokeniser, code: bytes | None) 
         "tokeniser": _sha256(built.data),
         "prompts": dict(built.spec.prompts),
         "default_prompt": built.spec.default_prompt,
+        "sides": built.spec.sides and built.spec.sides.model_dump(mode="json", exclude=_LENGTHS),
         "code": "" if code is None else _sha256(code),
     }
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
