@@ -496,7 +496,7 @@ def rollout_spec(spec: EndpointSpec, status: EndpointStatus) -> RolloutSpec:
 
 def _must_cut_over(spec: EndpointSpec, status: EndpointStatus) -> bool:
     """Whether no caller may be split between the two versions of the rollout, or the last one."""
-    wish, refs = spec.rollout.embedding.space, _compared(status)
+    wish, refs = spec.rollout.embedding.space, _find_versions(status)
     if (spec.task or status.task) not in GIVE_VECTORS or wish is VectorSpace.SAME or refs is None:
         return False
     (version, space), (old_version, old_space) = refs
@@ -506,7 +506,7 @@ def _must_cut_over(spec: EndpointSpec, status: EndpointStatus) -> bool:
     return another
 
 
-def _compared(status: EndpointStatus) -> tuple[tuple[str, str], tuple[str, str]] | None:
+def _find_versions(status: EndpointStatus) -> tuple[tuple[str, str], tuple[str, str]] | None:
     """Version and space of the candidate, and of what it is compared with; None if it is not."""
     state, candidate, stable = status.rollout, status.candidate, status.stable
     if state is None and candidate is not None and stable is not None:
