@@ -216,6 +216,11 @@ def mean_distance(ours: Values, theirs: Values) -> float:
     return float(1 - (ours @ theirs.T).max(axis=1).mean()) / 2
 
 
+def count_filling(tokens: Sequence[int], dimension: int) -> int:
+    """The zeros that ``fill_to_longest`` makes, at most, for texts of so many tokens."""
+    return dimension * (max(tokens, default=0) * len(tokens) - sum(tokens))
+
+
 def fill_to_longest(vectors: Sequence[Values], dimension: int) -> Values:
     """Token vectors of texts as ``[texts, most tokens, dimension]``, zeros behind shorter ones."""
     longest = max(map(len, vectors), default=0)

@@ -113,17 +113,23 @@ class Front:
         return await self.large.do(work, context)
 
     async def render(
-        self, context: RequestContext, answers: Sequence[Answer], renderer: Callable[[], object]
+        self,
+        context: RequestContext,
+        answers: Sequence[Answer],
+        renderer: Callable[[], object],
+        *,
+        further: int = 0,
     ) -> bytes:
         """The JSON of what a renderer makes of answers: made here, or of much in a thread.
 
         Much is of many numbers, or of a request with a large body: answers repeat parts of it.
+        ``further``: numbers that it makes beside those of answers.
 
         Raises:
             OverloadedError: too much large work waits.
             GatewayError: whatever the renderer raises.
         """
-        numbers = 0
+        numbers = further
         for answer in answers:
             numbers += answer.values.size
         if numbers <= INLINE_NUMBERS and context.held_bytes <= INLINE_BYTES:
@@ -131,10 +137,15 @@ class Front:
         return await self.large.do(lambda: encode_long(renderer()), context)
 
     async def rendered(
-        self, context: RequestContext, answers: Sequence[Answer], renderer: Callable[[], T]
+        self,
+        context: RequestContext,
+        answers: Sequence[Answer],
+        renderer: Callable[[], T],
+        *,
+        further: int = 0,
     ) -> T:
         """What a renderer makes of answers, where that is no JSON; see ``render``."""
-        numbers = sum([each.values.size for each in answers])
+        numbers = further + sum([each.values.size for each in answers])
         if numbers <= INLINE_NUMBERS and context.held_bytes <= INLINE_BYTES:
             return renderer()
         return await self.large.do(renderer, context)
@@ -399,6 +410,22 @@ def _check_prompt(view: EndpointView, name: str | None) -> None:
 # Of an answer, while it is written as JSON.
 _NUMBER_BYTES = 28
 _LISTED_TEXTS = 100  # indices in x-headrace-truncated, before it breaks off with "..."
+
+
+def hold_filling(context: RequestContext, answer: Answer) -> int:
+    """Counts the zeros that go behind the vectors of shorter texts, before they are made.
+
+    Returns:
+        How many there are.
+
+    Raises:
+        OverloadedError: there is no room.
+    """
+    filling = HEADS[answer.task].count_filling(answer)
+    if filling:
+        held = 0 if context.holding is None else context.holding.size
+        context.hold(held + _NUMBER_BYTES * filling)
+    return filling
 
 
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:

@@ -30,7 +30,7 @@ from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.work_time import UNMEASURED_BYTES, measured
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
-from gateway.dialects.front import Front, answer_headers, truncated_texts
+from gateway.dialects.front import Front, answer_headers, hold_filling, truncated_texts
 from gateway.dialects.grpc_answers import Answers, HangUp, Sending, serialised
 from gateway.dialects.grpc_fields import count_parts
 from gateway.dialects.grpc_messages import MessageReader
@@ -319,12 +319,16 @@ class OpenInferenceGrpc:
         query, names = await reading
         del reading
         result = await self._front.predict(call, view, caller, query)
+        filling = hold_filling(call, result)
         metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
         await context.send_initial_metadata(
             [(key.decode(), value.decode()) for key, value in metadata]
         )
         return await self._front.rendered(
-            call, [result], lambda: _render(result, view, asked, names).SerializeToString()
+            call,
+            [result],
+            lambda: _render(result, view, asked, names).SerializeToString(),
+            further=filling,
         )
 
     def _view(self, call: RequestContext, request: pb.ModelMetadataRequest) -> EndpointView:

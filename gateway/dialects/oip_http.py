@@ -23,7 +23,7 @@ from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
 from gateway.dialects.described import BOUNDS, prediction_operation, probing, reading
-from gateway.dialects.front import Front, answer_headers, truncated_texts
+from gateway.dialects.front import Front, answer_headers, hold_filling, truncated_texts
 from gateway.dialects.operations import Live
 from gateway.dialects.reading import decode_counted
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
@@ -234,9 +234,13 @@ class OpenInferenceHttp:
             request.context, await self._bodies.read(request), reader
         )
         answer = await self._front.predict(context, view, caller, query)
+        filling = hold_filling(context, answer)
         blobs: list[bytes] = []
         header = await self._front.render(
-            context, [answer], lambda: _described(answer, view, named, binary, blobs)
+            context,
+            [answer],
+            lambda: _described(answer, view, named, binary, blobs),
+            further=filling,
         )
         headers = answer_headers(answer)
         if not blobs:

@@ -328,6 +328,10 @@ class Head(ABC):
         """Second texts by how well they answer the first: of heads of the kind ``RELEVANCE``."""
         raise NotImplementedError
 
+    def count_filling(self, answer: AnsweredTexts) -> int:  # noqa: ARG002 - of heads
+        """Numbers of ``outputs`` that are in no value: zeros behind the vectors of a text."""
+        return 0
+
     def markable(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         """The labels that ``marks`` may find, of a model with these labels."""
         return self.classes(labels)

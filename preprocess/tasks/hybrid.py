@@ -15,7 +15,12 @@ import numpy as np
 from contracts.events import TextRecord
 from contracts.tasks import DENSE, SPARSE, TOKENS, Task
 from preprocess.encoder import EncodedTexts
-from preprocess.late_interaction import fill_to_longest, mean_distance, require_rows
+from preprocess.late_interaction import (
+    count_filling,
+    fill_to_longest,
+    mean_distance,
+    require_rows,
+)
 from preprocess.scores import norms
 from preprocess.tasks.embedding import formed
 from preprocess.tasks.head import (
@@ -119,6 +124,10 @@ class HybridEmbedding(Head):
     def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """The same."""
         return self._shown(answer, answer.parameters)
+
+    def count_filling(self, answer: AnsweredTexts) -> int:
+        """See ``Head.count_filling``."""
+        return count_filling(require_rows(answer.encoded).tokens, answer.values.shape[1] - 1)
 
     def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """All kinds; token vectors as long as the longest text's, zeros behind the others."""

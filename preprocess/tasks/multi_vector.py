@@ -15,6 +15,7 @@ from preprocess.encoder import EncodedTexts, TextEncoder
 from preprocess.late_interaction import (
     QueryDocumentEncoder,
     answered_vectors,
+    count_filling,
     fill_to_longest,
     mean_distance,
     require_rows,
@@ -102,6 +103,10 @@ class MultiVectorEmbedding(Head):
     def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """The same."""
         return [each.tolist() for each in self.token_vectors(answer)]
+
+    def count_filling(self, answer: AnsweredTexts) -> int:
+        """See ``Head.count_filling``."""
+        return count_filling(require_rows(answer.encoded).tokens, answer.values.shape[1])
 
     def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """Vectors as many as the longest text has, zeros behind the others."""

@@ -100,7 +100,7 @@ def require_tokens_of_library(
 
     how = f", as {type(loaded.tokenizer).__name__},"
     for side in ("",) if original.sides is None else (DOCUMENT, QUERY):
-        read = export.reader_of(loaded, max_tokens=built.spec.max_tokens, side=side)
+        read = export.reader_of(loaded, max_tokens=built.longest, side=side)
         _require_tokens(original, built, read, how, export.special_tokens_of(loaded), side=side)
 
 
@@ -154,7 +154,7 @@ def load_original(
             original.task,
             compared.texts if by_library else built.encoder.prompted(compared.texts),
             compared.pairs,
-            max_tokens=built.spec.max_tokens,
+            max_tokens=built.longest,
         )
         values = values_of(original.task, outputs, multi_label=original.multi_label)
         return values, original.flavour

@@ -37,12 +37,17 @@ _LEFT = (
 
 @dataclass(frozen=True)
 class Tokeniser:
-    """What the package says of texts and rows. ``data`` are the bytes of ``tokenizer.json``."""
+    """What the package says of texts and rows. ``data`` are the bytes of ``tokenizer.json``.
+
+    ``longest``: row that endpoint and network allow, to which an original is held; of late
+    interaction, whose files say how long rows are, not how long ours are.
+    """
 
     data: bytes
     encoder: TextEncoder
     spec: TokenizerSpec
     buckets: tuple[int, ...]
+    longest: int
 
 
 def build(
@@ -78,7 +83,9 @@ def build(
         raise VersionError(_LEFT)
     _require_total(tokenizer)
     spec = _spec(tokenizer, original, requested_tokens=serving.max_tokens, pad_id=pad_id)
+    longest = spec.max_tokens
     if original.sides is not None:
+        longest = min(serving.max_tokens, original.sides.positions or serving.max_tokens)
         sides = _sides(tokenizer, original, spec, requested_tokens=serving.max_tokens, rows=rows)
         most = max(sides.query_tokens, sides.document_tokens)
         spec = spec.model_copy(update={"sides": sides, "max_tokens": most})
@@ -92,7 +99,7 @@ def build(
         )
         encoder = (TextEncoder if spec.sides is None else QueryDocumentEncoder)(data, spec)
         refuse_slow_expressions(tokenizer, encoder.own_expressions)
-        return Tokeniser(data, encoder, spec, buckets)
+        return Tokeniser(data, encoder, spec, buckets, longest)
     except (PreprocessError, ValueError) as error:
         raise VersionError(f"the tokeniser can't be used: {error}") from error
 

@@ -28,7 +28,8 @@ from preprocess.tasks.head import Side
 from preprocess.tokeniser_process.messages import Rows, encoded_of, rows_of
 
 FILL = VOCABULARY  # behind the last token
-THE, GOOD = (asking_tokenizer().token_to_id(word) for word in ("the", "good"))
+_IDS = asking_tokenizer().get_vocab()
+THE, GOOD = _IDS["the"], _IDS["good"]
 _numbers = st.floats(-4, 4, width=32)
 
 

@@ -74,6 +74,15 @@ SENTENCES: Fields = MappingProxyType(
         "keep_in_fp32_modules": _NONE,  # fewer bits are compared with float32 in any case
     }
 )
+# Of the same file as PyLate writes it. Whatever their values, even null, the library then reads the
+# version as one of PyLate's: it is refused as such.
+OF_PYLATE = frozenset(
+    {
+        *("query_prefix", "document_prefix", "query_length", "document_length", "skiplist_words"),
+        *("query_expansion", "do_query_expansion"),
+        *("attend_to_expansion_tokens", "attend_to_mask_tokens"),
+    }
+)
 # Of sentence_bert_config.json, and of the same by older names.
 TRANSFORMER: Fields = MappingProxyType(
     {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import CONFIG, SENTENCES_CONFIG, read_json
+from registry.convert.flavours.fields import OF_PYLATE
 
 _ADAPTER_CONFIG = "adapter_config.json"  # as peft writes it
 MERGE = "merge it (peft: merge_and_unload) and register what save_pretrained writes then"
@@ -42,7 +43,8 @@ def refuse_older_colbert(folders: Iterable[Path]) -> None:
         VersionError: what it is, and what to do.
     """
     for folder in folders:
-        by_pylate = read_json(folder / SENTENCES_CONFIG).get("model_type") == "ColBERT"
+        said = read_json(folder / SENTENCES_CONFIG)
+        by_pylate = said.get("model_type") == "ColBERT" or not OF_PYLATE.isdisjoint(said)
         by_colbert = "HF_ColBERT" in (read_json(folder / CONFIG).get("architectures") or ())
         if by_pylate or by_colbert:
             maker = "PyLate" if by_pylate else "the colbert-ai package"

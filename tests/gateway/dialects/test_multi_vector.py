@@ -8,6 +8,7 @@ import pytest
 from front_fakes import SIDES, Behind, FakePredictor, asked, vectors_of_tokens, view
 
 from contracts.tasks import Task
+from gateway.admission.byte_budget import ByteBudget
 from preprocess.late_interaction import answered_vectors, maxsim
 
 TEXTS = ["the soup was cold", "", "good good film"]
@@ -56,6 +57,22 @@ async def test_other_dialects_give_the_same_vectors_of_documents() -> None:
     filled = np.array(output["data"]).reshape(3, 5, 4)
     assert filled[1, :2].tolist() == wanted[1]
     assert not filled[1, 2:].any()
+
+
+@pytest.mark.parametrize("task", [Task.MULTI_VECTOR_EMBEDDING, Task.HYBRID_EMBEDDING])
+async def test_what_fills_shorter_texts_up_is_counted_before_it_is_made(task: Task) -> None:
+    behind = Behind(FakePredictor.with_endpoints(), held=ByteBudget(600_000))
+    behind.predictor.views["colbert"] = view("colbert", task)
+    texts = ["good " * 200, *["a"] * 63]  # as long as the longest 64 times: 0.9 MB as JSON
+    tensor = {"name": "TEXT", "shape": [64], "datatype": "BYTES", "data": texts}
+    path = "/v2/models/colbert/infer"
+    refused = await asked(behind, "POST", path, json={"inputs": [tensor]})
+    assert (refused.status_code, behind.held.held) == (503, 0)
+    whole = await asked(behind, "POST", f"{COLBERT}/embed_all", json={"inputs": texts})
+    assert whole.status_code == 200
+    few = {**tensor, "shape": [4], "data": texts[:4]}
+    found = await asked(behind, "POST", path, json={"inputs": [few]})
+    assert (found.status_code, behind.held.held) == (200, 0)
 
 
 async def test_documents_are_ranked_by_the_score_of_late_interaction() -> None:

@@ -215,6 +215,7 @@ def test_late_interaction_without_options_leaves_nothing_out(tmp_path: Path) -> 
         ({"similarity_fn_name": "cosine"}, {}, "similarity_fn_name 'cosine'"),
         ({"model_type": "SentenceTransformer"}, {}, "those of a MultiVectorEncoder"),
         ({"model_type": "ColBERT"}, {}, "a ColBERT as PyLate saves it"),
+        ({"query_prefix": None}, {}, "a ColBERT as PyLate saves it"),
         ({}, {"query_length": 0}, "query_length of the transformer is 0"),
         ({}, {"query_expansion": {"strategy": "twice", "length": 9}}, "query_expansion"),
         ({}, {"query_expansion": {"strategy": "min"}}, "query_expansion"),
