@@ -84,6 +84,12 @@ def test_up_refuses_a_ceiling_that_is_none() -> None:
     assert "There is no ceiling" in result.stderr
 
 
+def test_up_refuses_an_origin_that_is_none() -> None:
+    result = run("up", "--allow-origin", "http://localhost:3000", "--allow-origin", "localhost")
+    assert result.exit_code == 2
+    assert "'localhost' is no origin" in result.stderr
+
+
 @pytest.mark.parametrize("address", ["localhost", "::", "10.0.0.256"])
 def test_up_refuses_to_listen_on_what_is_no_ipv4_address(address: str) -> None:
     result = run("up", "--listen", address)
