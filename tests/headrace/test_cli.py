@@ -350,6 +350,13 @@ def test_errors_are_json_where_that_was_asked_for(
     assert error["message"]
 
 
+@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS), ("rollout", "promote")])
+def test_a_switch_is_shown_without_a_value(words: tuple[str, ...]) -> None:
+    said = run(*words, "--help").output
+    assert "--help" in said
+    assert "bool" not in said
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_program_knows_the_help_of_a_command_before_it_loads_it(name: str) -> None:
     command = load_command(name)
