@@ -11,10 +11,12 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
 from contracts.durations import Duration, format_duration
 from contracts.gateway_metrics import STAGE_SECONDS
+from contracts.instants import Instant
 from contracts.loading import DeviceKind
 from contracts.model import DEFAULT_POOL, ENDPOINT_NAME, POOL_NAME, ModelRef
 from contracts.rollout import (
@@ -37,7 +39,9 @@ REJECTIONS_LIMIT = 500  # records of rejections: some 70 kB
 
 
 class _EndpointModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, alias_generator=to_camel
+    )
 
 
 class Precision(StrEnum):
@@ -69,19 +73,19 @@ class EngineChoice(StrEnum):
 class FollowVersion(_EndpointModel):
     """Follow the newest version of the registered model."""
 
-    follow: Literal["latest"] = "latest"
+    follow: Literal["latest"] = Field("latest", description="the newest version")
 
 
 class AliasVersion(_EndpointModel):
     """Follow the version that an MLflow alias names."""
 
-    alias: str
+    alias: str = Field(description="of MLflow")
 
 
 class PinnedVersion(_EndpointModel):
     """Stay on one version."""
 
-    pin: str
+    pin: str = Field(description="version number of MLflow")
 
 
 class AnswerCacheOptions(_EndpointModel):
@@ -107,9 +111,13 @@ class ServingOptions(_EndpointModel):
         le=64,
         description="copies of a model that a Triton runs at once; left out: by its cores",
     )
-    max_batch_size: int = Field(64, ge=1, le=1024, alias="maxBatchSize")
+    max_batch_size: int = Field(
+        64, ge=1, le=1024, alias="maxBatchSize", description="texts that Triton runs at once"
+    )
     max_tokens: int = Field(512, ge=8, le=32768, alias="maxTokens", description="tokens a text")
-    length_buckets: Literal["auto"] | tuple[int, ...] = Field("auto", alias="lengthBuckets")
+    length_buckets: Literal["auto"] | tuple[int, ...] = Field(
+        "auto", alias="lengthBuckets", description="tokens that texts are padded to, growing; auto"
+    )
     cache: AnswerCacheOptions | None = Field(None, description="of answers; left out: none")
     min_neighbours: float | None = Field(
         None,
@@ -127,10 +135,18 @@ class ServingOptions(_EndpointModel):
 class EndpointLimits(_EndpointModel):
     """What one endpoint accepts before it refuses."""
 
-    max_tokens_in_flight: int = Field(65536, ge=1, alias="maxTokensInFlight")
-    max_texts_per_request: int = Field(256, ge=1, alias="maxTextsPerRequest")
-    requests_per_second_per_key: float | None = Field(None, gt=0, alias="requestsPerSecondPerKey")
-    timeout_seconds: float = Field(2.0, gt=0, le=600, alias="timeoutSeconds")
+    max_tokens_in_flight: int = Field(
+        65536, ge=1, alias="maxTokensInFlight", description="at once in a gateway; beyond it 503"
+    )
+    max_texts_per_request: int = Field(
+        256, ge=1, alias="maxTextsPerRequest", description="beyond it 413"
+    )
+    requests_per_second_per_key: float | None = Field(
+        None, gt=0, alias="requestsPerSecondPerKey", description="null: no rate of its own"
+    )
+    timeout_seconds: float = Field(
+        2.0, gt=0, le=600, alias="timeoutSeconds", description="that an answer may take"
+    )
 
 
 class UnkWords(_EndpointModel):
@@ -139,7 +155,7 @@ class UnkWords(_EndpointModel):
     Such words are kept in Kafka for as long as events and windows are.
     """
 
-    enabled: bool = False
+    enabled: bool = Field(False, description="keep words of callers' texts")
     top: int = Field(20, ge=1, le=100, description="words that are shown")
 
 
@@ -202,7 +218,9 @@ class EndpointSpec(_EndpointModel):
     """What a user asks for; all but the model has a default."""
 
     model: str = Field(min_length=1, description="MLflow registered model")
-    version: FollowVersion | AliasVersion | PinnedVersion = FollowVersion()
+    version: FollowVersion | AliasVersion | PinnedVersion = Field(
+        FollowVersion(), description="which one of the model's; the newest if it is left out"
+    )
     task: Task | None = Field(None, description="from the model's own config if it says so")
     pool: str = Field(
         DEFAULT_POOL,
@@ -217,7 +235,9 @@ class EndpointSpec(_EndpointModel):
     rollout: RolloutSpec = RolloutSpec()
     limits: EndpointLimits = EndpointLimits()
     slo: Slo = Field(Slo(), description="what alerts hold the endpoint to")
-    statistics: Annotated[tuple[CustomStatistic, ...], Field(max_length=50)] = ()
+    statistics: Annotated[tuple[CustomStatistic, ...], Field(max_length=50)] = Field(
+        (), description="of the users' own"
+    )
     unk_words: UnkWords = Field(
         UnkWords(), alias="unkWords", description="which words became UNK; off: it is text"
     )
@@ -314,7 +334,7 @@ class Wait(_EndpointModel):
     """Something that an endpoint or a version waits for."""
 
     cause: WaitsFor
-    since: float = Field(description="unix time, seconds")
+    since: Instant = Field(description="when it began to wait")
     version: str = Field("", description="that waits; empty: the endpoint itself")
     what: str = Field("", description="in words; empty: the candidate's reason, or as usual")
 
@@ -322,14 +342,14 @@ class Wait(_EndpointModel):
 class Candidate(_EndpointModel):
     """The version that is on its way to stable, and why it is where it is."""
 
-    version: str
+    version: str = Field(description="version number of MLflow")
     phase: Phase
-    reason: str = ""
+    reason: str = Field("", description="why it is there")
     ref: ModelRef | None = None
     options: str = Field("", description="digest of the serving options")
-    attempts: int = 0
+    attempts: int = Field(0, description="that failed for something that may pass")
     crashes: int = Field(0, description="conversions in a row that ended without a result")
-    retry_at: float | None = Field(None, description="unix time, seconds")
+    retry_at: Instant | None = Field(None, description="when it is tried again")
     superseded: int = Field(
         0, description="versions before it, one after the other, that a newer one stopped"
     )
@@ -338,10 +358,10 @@ class Candidate(_EndpointModel):
 class Rejection(_EndpointModel):
     """A version that will not be tried again, unless a person asks for it."""
 
-    version: str
+    version: str = Field(description="version number of MLflow")
     options: str = Field(description="digest of the serving options that it was judged under")
     reason: str = Field(description="empty for those long ago: MLflow's tags have it")
-    at: float = Field(description="unix time, seconds")
+    at: Instant = Field(description="when it was rejected")
     expired: bool = Field(False, description="its rollout came to no verdict: nothing is known bad")
 
     @property
@@ -353,19 +373,19 @@ class Rejection(_EndpointModel):
 class Transition(_EndpointModel):
     """One line of the endpoint's history."""
 
-    at: float = Field(description="unix time, seconds")
-    version: str
+    at: Instant = Field(description="when it happened")
+    version: str = Field(description="version number of MLflow")
     phase: Phase
-    reason: str = ""
+    reason: str = Field("", description="why, in a sentence")
     by: str = Field("", description="who decided; empty: Headrace itself")
-    step: int | None = None
-    figures: dict[str, float] = {}
+    step: int | None = Field(None, description="of a rollout, from 0")
+    figures: dict[str, float] = Field({}, description="of the checks at that moment")
 
 
 class RecordRef(_EndpointModel):
     """Which of an endpoint's two records holds its whole status (``contracts.endpoint_record``)."""
 
-    slot: Literal["a", "b"]
+    slot: Literal["a", "b"] = Field(description="of the two, the one that is current")
     digest: str = Field(description="of the record's text, which is no part of a record itself")
 
 
@@ -374,7 +394,7 @@ class EndpointStatus(_EndpointModel):
 
     generation: int = Field(0, description="grows by one with every change of routes or packages")
     task: Task | None = None
-    routes: tuple[Route, ...] = ()
+    routes: tuple[Route, ...] = Field((), description="which version answers how many callers")
     packages: tuple[ModelRef, ...] = Field((), description="what every Triton must hold")
     pool: str = Field(DEFAULT_POOL, description="of Tritons, where callers are answered")
     device: DeviceKind = Field(
@@ -382,14 +402,14 @@ class EndpointStatus(_EndpointModel):
     )
     next_pool: str = Field("", description="loads the packages, before callers go there")
     next_packages: tuple[ModelRef, ...] = Field(
-        (), description="what next_pool loads in place of packages: the same for its own devices"
+        (), description="what nextPool loads in place of packages: the same for its own devices"
     )
     unserved: str = Field("", description="why no Triton of the pool can answer")
     unguarded: str = Field("", description="why the spec's guardrail refuses all callers")
-    asleep: float | None = Field(
+    asleep: Instant | None = Field(
         None,
         description="since when the stable version is idle, so that Tritons need not hold "
-        "it until somebody does; unix time, seconds",
+        "it until somebody does",
     )
     cordoned: tuple[str, ...] = Field(
         (), description="loaders whose Tritons are sick, and out of service until they load again"
@@ -408,17 +428,19 @@ class EndpointStatus(_EndpointModel):
     )
     rollout: RolloutState | None = Field(None, description="the one that goes on, bake included")
     last_rollout: RolloutState | None = Field(None, description="the last one that ended")
-    commands: tuple[CommandOutcome, ...] = ()
+    commands: tuple[CommandOutcome, ...] = Field((), description="of people, and their answers")
     notes: tuple[str, ...] = Field((), description="wishes of the spec that can't be granted")
     waits: tuple[Wait, ...] = Field((), description="what it waits for, and what its versions do")
     refused: tuple[str, ...] = Field(
         (), description="wishes above the operator's ceilings: no version is taken in meanwhile"
     )
-    rejected: tuple[Rejection, ...] = ()
+    rejected: tuple[Rejection, ...] = Field((), description="versions that are not tried again")
     rejected_through: int = Field(
         0, description="latest tries no version up to this number: too many newer were rejected"
     )
-    history: Annotated[tuple[Transition, ...], Field(max_length=HISTORY_LIMIT)] = ()
+    history: Annotated[tuple[Transition, ...], Field(max_length=HISTORY_LIMIT)] = Field(
+        (), description="what happened, the newest last"
+    )
     record: RecordRef | None = Field(
         None, description="holds the whole status, of which this is a summary; null: this is whole"
     )

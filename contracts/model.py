@@ -34,7 +34,7 @@ class ModelRef(BaseModel):
 
     model: str = Field(description="MLflow registered model")
     version: str = Field(description="MLflow version number, as text")
-    package: str = Field(pattern=PACKAGE_ID.pattern)
+    package: str = Field(pattern=PACKAGE_ID.pattern, description="SHA-256 of its manifest, hex")
     space: str = Field(
         "", pattern=SPACE_ID.pattern, description="of the vectors it makes; empty: none, or unknown"
     )

@@ -10,15 +10,19 @@ from itertools import pairwise
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from contracts.durations import Duration
+from contracts.instants import Instant
 from contracts.model import ModelRef
 
 SERIES_LIMIT = 240
 
 
 class _RolloutModel(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, alias_generator=to_camel
+    )
 
 
 # What a user asks for
@@ -53,13 +57,17 @@ class WeightStep(_RolloutModel):
 class ToleranceLine(_RolloutModel):
     """The tolerance ``absolute + relative x stable's rate``."""
 
-    absolute: float = Field(ge=0, le=1)
-    relative: float = Field(ge=1, le=100)
+    absolute: float = Field(ge=0, le=1, description="share that is added")
+    relative: float = Field(ge=1, le=100, description="factor of stable's rate")
+
+
+_REPORT_ONLY = "false: report only, neither fail nor hold the rollout"
+_MAY_STAY_OPEN = "false: may fail the rollout, but need not pass"
 
 
 class _RolloutCheck(_RolloutModel):
-    gate: bool = Field(True, description="false: report only, neither fail nor hold the rollout")
-    required: bool = Field(True, description="false: may fail the rollout, but need not pass")
+    gate: bool = Field(True, description=_REPORT_ONLY)
+    required: bool = Field(True, description=_MAY_STAY_OPEN)
 
 
 class ErrorRateCheck(_RolloutCheck):
@@ -86,13 +94,13 @@ class ClassShareCheck(_RolloutCheck):
 class OutputShiftCheck(_RolloutCheck):
     """Jensen-Shannon distance between the arms' output histograms."""
 
-    distance: float = Field(0.1, gt=0, lt=1)
+    distance: float = Field(0.1, gt=0, lt=1, description="from which on they differ")
 
 
 class AgreementCheck(_RolloutCheck):
     """Share of equal labels on the same inputs, in shadow."""
 
-    at_least: float = Field(0.9, gt=0, le=1, alias="atLeast")
+    at_least: float = Field(0.9, gt=0, le=1, alias="atLeast", description="share of equal labels")
 
 
 class ScoreAgreementCheck(_RolloutCheck):
@@ -101,24 +109,26 @@ class ScoreAgreementCheck(_RolloutCheck):
     Differences are counted by tenths: ``within`` between two tenths is taken for the larger one.
     """
 
-    gate: bool = False
-    required: bool = False
-    at_least: float = Field(0.95, gt=0, le=1, alias="atLeast")
-    within: float = Field(0.1, ge=0.1, lt=1)
+    gate: bool = Field(False, description=_REPORT_ONLY)
+    required: bool = Field(False, description=_MAY_STAY_OPEN)
+    at_least: float = Field(
+        0.95, gt=0, le=1, alias="atLeast", description="share of scores that are near"
+    )
+    within: float = Field(0.1, ge=0.1, lt=1, description="difference of scores that are near")
 
 
 class DriftCheck(_RolloutCheck):
     """Distance of the candidate's inputs and outputs to its own profile beyond stable's to its."""
 
-    gate: bool = False
-    required: bool = False
+    gate: bool = Field(False, description=_REPORT_ONLY)
+    required: bool = Field(False, description=_MAY_STAY_OPEN)
     excess: float = Field(0.1, gt=0, description="PSI beyond stable's that matters")
 
 
 class QualityCheck(_RolloutCheck):
     """Share of wrong answers among those with feedback, canary against stable."""
 
-    required: bool = False
+    required: bool = Field(False, description=_MAY_STAY_OPEN)
     fail: ToleranceLine = ToleranceLine(absolute=0.02, relative=1)
     pass_: ToleranceLine = Field(ToleranceLine(absolute=0.05, relative=1), alias="pass")
 
@@ -126,8 +136,8 @@ class QualityCheck(_RolloutCheck):
 class HungUpCheck(_RolloutCheck):
     """Share of requests whose callers gave up before the answer (499), canary against stable."""
 
-    gate: bool = False
-    required: bool = False
+    gate: bool = Field(False, description=_REPORT_ONLY)
+    required: bool = Field(False, description=_MAY_STAY_OPEN)
     fail: ToleranceLine = ToleranceLine(absolute=0.01, relative=1.25)
     pass_: ToleranceLine = Field(ToleranceLine(absolute=0.02, relative=1.25), alias="pass")
 
@@ -135,8 +145,8 @@ class HungUpCheck(_RolloutCheck):
 class ArmShareCheck(_RolloutCheck):
     """Requests without a caller's name that reach the candidate, against the split's share."""
 
-    gate: bool = False
-    required: bool = False
+    gate: bool = Field(False, description=_REPORT_ONLY)
+    required: bool = Field(False, description=_MAY_STAY_OPEN)
     tolerance: float = Field(
         0.1, gt=0, lt=1, description="of the smaller arm's share, that may be missing or too much"
     )
@@ -145,7 +155,7 @@ class ArmShareCheck(_RolloutCheck):
 class StatisticCheck(_RolloutCheck):
     """A declared statistic of the users' own: its distribution, canary against stable."""
 
-    name: str = Field(max_length=63)
+    name: str = Field(max_length=63, description="as spec.statistics declares it")
     distance: float = Field(0.1, gt=0, lt=1, description="Jensen-Shannon distance")
 
 
@@ -162,7 +172,9 @@ class Checks(_RolloutModel):
     quality: QualityCheck | None = None
     hung_up: HungUpCheck | None = Field(None, alias="hungUp")
     arm_share: ArmShareCheck | None = Field(None, alias="armShare")
-    statistics: Annotated[tuple[StatisticCheck, ...], Field(max_length=50)] = ()
+    statistics: Annotated[tuple[StatisticCheck, ...], Field(max_length=50)] = Field(
+        (), description="of statistics that spec.statistics declares"
+    )
 
 
 _STEPS: tuple["Step", ...] = (
@@ -196,7 +208,9 @@ class RolloutSpec(_RolloutModel):
 
     strategy: Strategy = Strategy.CANARY
     embedding: EmbeddingSpec = EmbeddingSpec()
-    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=20)] = _STEPS
+    steps: Annotated[tuple[Step, ...], Field(min_length=1, max_length=20)] = Field(
+        _STEPS, description="in order: shadow steps, then growing weights"
+    )
     checks: Checks = Checks()
     deadline: Duration = Field(86400.0, description="without a verdict by then it expires", gt=0)
     bake: Duration = Field(3600.0, description="hold-back of the old version after promotion")
@@ -249,7 +263,9 @@ class StatisticKind(StrEnum):
 class CustomStatistic(_RolloutModel):
     """A statistic of the users' own, observed by their preprocessing."""
 
-    name: str = Field(max_length=63, pattern=r"^[a-z][a-z0-9_]{0,62}$")
+    name: str = Field(
+        max_length=63, pattern=r"^[a-z][a-z0-9_]{0,62}$", description="by which code observes it"
+    )
     kind: StatisticKind
     edges: tuple[float, ...] = Field((), max_length=200, description="upper, of a histogram")
     values: tuple[str, ...] = Field((), max_length=100, description="of a category")
@@ -279,12 +295,12 @@ class Verdict(StrEnum):
 class CheckResult(_RolloutModel):
     """One check's word at one look, with the figures that it rests on."""
 
-    name: str
+    name: str = Field(description="of the check")
     verdict: Verdict
     reason: str = Field(description="one sentence, with the figures")
-    figures: dict[str, float] = {}
-    gate: bool = True
-    required: bool = True
+    figures: dict[str, float] = Field({}, description="that the verdict rests on")
+    gate: bool = Field(True, description=_REPORT_ONLY)
+    required: bool = Field(True, description=_MAY_STAY_OPEN)
     needs: int | None = Field(None, description="canary requests still needed, as far as one knows")
 
 
@@ -304,25 +320,25 @@ LOST: Final = frozenset({Outcome.ROLLED_BACK, Outcome.REVERTED})  # the candidat
 class SeriesPoint(_RolloutModel):
     """Both arms over one or more consecutive windows, for reports and plots."""
 
-    start: float
-    seconds: float
-    candidate_requests: int
-    candidate_errors: int
-    candidate_slow: int
-    stable_requests: int
-    stable_errors: int
-    stable_slow: int
+    start: Instant = Field(description="of the first window")
+    seconds: float = Field(description="of the windows together")
+    candidate_requests: int = Field(description="that were counted")
+    candidate_errors: int = Field(description="of these, answered 5xx")
+    candidate_slow: int = Field(description="of these, slower than stable's 95th percentile")
+    stable_requests: int = Field(description="that were counted")
+    stable_errors: int = Field(description="of these, answered 5xx")
+    stable_slow: int = Field(description="of these, slower than stable's 95th percentile")
     candidate_feedback: int = Field(0, description="answers whose truth was told")
     candidate_wrong: int = Field(0, description="of these")
-    stable_feedback: int = 0
-    stable_wrong: int = 0
+    stable_feedback: int = Field(0, description="answers whose truth was told")
+    stable_wrong: int = Field(0, description="of these")
 
 
 class StepTraffic(_RolloutModel):
     """What requests a step has had since it began: only counts, so that no rule sees an answer."""
 
     candidate: int = Field(0, description="requests that came to the candidate's arm")
-    since: float = Field(description="stable's are counted from then on, unix time, seconds")
+    since: Instant = Field(description="stable's are counted from then on")
     stable: int = Field(0, description="requests that the stable version judged in that time")
     named: int = Field(0, description="of these, with the name of a caller")
     groups: int = Field(0, description="groups of callers that these are of, one a bit")
@@ -335,22 +351,24 @@ class RolloutState(_RolloutModel):
     candidate: ModelRef
     options: str = Field("", description="digest of the serving options of the candidate")
     stable: ModelRef = Field(description="the version it is compared with, also in the bake")
-    step: int = 0
-    began: float = Field(description="unix time, seconds")
-    step_began: float
-    paused_at: float | None = None
-    paused_seconds: float = 0.0
-    promoted_at: float | None = Field(None, description="the bake began")
+    step: int = Field(0, description="of spec.rollout.steps, from 0")
+    began: Instant = Field(description="its first step")
+    step_began: Instant = Field(description="or the bake")
+    paused_at: Instant | None = Field(None, description="null: it is not paused")
+    paused_seconds: float = Field(0.0, description="of earlier pauses")
+    promoted_at: Instant | None = Field(None, description="the bake began")
     traffic: StepTraffic | None = Field(
         None, description="of this step; null if it was not counted from the step's beginning"
     )
-    looked_through: float = Field(0.0, description="event time up to which windows are judged")
-    checks: tuple[CheckResult, ...] = ()
+    looked_through: Instant = Field(0.0, description="event time up to which windows are judged")
+    checks: tuple[CheckResult, ...] = Field((), description="at the last look")
     evidence: dict[str, Any] = Field({}, description="of rollout/judge.py, and of nobody else")
-    series: Annotated[tuple[SeriesPoint, ...], Field(max_length=SERIES_LIMIT)] = ()
-    ended_at: float | None = None
+    series: Annotated[tuple[SeriesPoint, ...], Field(max_length=SERIES_LIMIT)] = Field(
+        (), description="both arms over time, for plots"
+    )
+    ended_at: Instant | None = Field(None, description="null: it goes on")
     outcome: Outcome | None = None
-    reason: str = ""
+    reason: str = Field("", description="of its last step, or of its end")
 
     @property
     def figures(self) -> dict[str, float]:
@@ -398,11 +416,11 @@ class Command(_RolloutModel):
 class CommandOutcome(_RolloutModel):
     """What became of a command."""
 
-    id: str
+    id: str = Field(description="of the command")
     verb: Verb
-    by: str
-    at: float = Field(description="of the command, unix time, seconds")
-    accepted: bool
+    by: str = Field(description="who gave it")
+    at: Instant = Field(description="when it was given")
+    accepted: bool = Field(description="false: it was refused, and changed nothing")
     said: str = Field(description="what was done, or why not")
 
 

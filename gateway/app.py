@@ -15,7 +15,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version as package_version
 from typing import Any
 
@@ -59,6 +59,7 @@ from gateway.http.messages import (
     stream_headers_of,
 )
 from gateway.http.openapi import RouteDescription, document, page
+from gateway.http.origins import AllowedOrigins
 from gateway.http.plain_post import PlainPost
 from gateway.http.router import Route, Router
 from gateway.http.server import BODY_TIMEOUT, CLIENT_GONE
@@ -76,9 +77,12 @@ class Application(fastapi.FastAPI):
     """The ASGI application.
 
     FastAPI's own ``/docs`` page loads scripts from another host, so the gateway serves its own.
+    ``origins``: whose pages in browsers may ask; see ``gateway.http.origins``.
     """
 
-    def __init__(self, routes: list[Route], front: Front, version: str) -> None:
+    def __init__(
+        self, routes: list[Route], front: Front, version: str, origins: Sequence[str] = ()
+    ) -> None:
         super().__init__(
             title="Headrace gateway",
             version=version,
@@ -94,7 +98,11 @@ class Application(fastapi.FastAPI):
             for route in routes
             if route.operation is not None
         ]
-        self.early_refusals = EarlyRefusals(self._paths, front.admission, front.metrics)
+        methods = {route.method for route in routes}
+        self._origins = AllowedOrigins(origins, methods) if origins else None
+        self.early_refusals = EarlyRefusals(
+            self._paths, front.admission, front.metrics, self._origins
+        )
         for route in routes:
             self.add_api_route(
                 route.pattern, self._answer_route, methods=[route.method], response_model=None
@@ -114,10 +122,25 @@ class Application(fastapi.FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The ASGI entry point: POST requests bypass FastAPI, all others pass through it."""
-        if scope["type"] == "http" and scope["method"] == "POST":
+        method = scope["method"] if scope["type"] == "http" else ""
+        if method == "POST":
             await self.answer(scope, receive, send)
-        else:
+        elif method != "OPTIONS" or not await self._answer_preflight(scope, send):
             await super().__call__(scope, receive, send)
+
+    async def _answer_preflight(self, scope: Scope, send: Send) -> bool:
+        """Tells a browser whether a page may ask; False if that is not what was asked."""
+        if self._origins is None:
+            return False
+        started = time.monotonic()
+        reply = self._origins.preflight(dict(scope["headers"]))
+        if reply is None:
+            return False
+        start = {"type": "http.response.start", "status": int(reply.status)}
+        await send({**start, "headers": reply.headers})
+        await send({"type": "http.response.body", "body": reply.body})
+        self._metrics.request_finished("none", int(reply.status), time.monotonic() - started)
+        return True
 
     async def _answer_route(self, _: fastapi.Request) -> fastapi.Response:
         return _OwnAnswer(self)
@@ -132,6 +155,8 @@ class Application(fastapi.FastAPI):
         request = Request(scope["method"], scope["path"], {}, headers, receive, context)
         try:
             route, reply = await self._handled(request)
+            if self._origins is not None and reply is not None:
+                self._origins.mark(request.method, headers, reply)
             if isinstance(reply, StreamReply):
                 await self._streamed(route, reply, context, functools.partial(_stream, send))
             elif reply is not None:
@@ -151,6 +176,8 @@ class Application(fastapi.FastAPI):
         request = Request("POST", post.path, {}, post.headers, _arrived, context, post.body)
         try:
             route, reply = await self._handled(request)
+            if self._origins is not None and reply is not None:
+                self._origins.mark("POST", post.headers, reply)
             if isinstance(reply, StreamReply):
                 await self._streamed(route, reply, context, stream)
             elif reply is not None:
@@ -290,7 +317,10 @@ def _error_form(route: Route | None, path: str) -> ErrorForm:
 
 
 def create_app(
-    front: Front, limits: HttpLimits | None = None, feedback: FeedbackReceiver | None = None
+    front: Front,
+    limits: HttpLimits | None = None,
+    feedback: FeedbackReceiver | None = None,
+    origins: Sequence[str] = (),
 ) -> Application:
     """The callers' application, with all dialects; without feedback where that is None."""
     bodies = BodyReader(limits or HttpLimits(), front.large)
@@ -308,7 +338,7 @@ def create_app(
         Listing(front),
     )
     routes = [route for dialect in dialects for route in dialect.routes()]
-    return Application(routes, front, version)
+    return Application(routes, front, version, origins)
 
 
 def create_operations(front: Front, callers: Application) -> Application:

@@ -220,7 +220,7 @@ class Gateway:
             max_connections_of_peer=settings.max_connections_per_peer,
             body_seconds=settings.body_seconds,
         )
-        app = create_app(front, limits, feedback)
+        app = create_app(front, limits, feedback, settings.allowed_origins)
         _ = app.documentation  # made now, as it takes long enough to delay other requests
         self._tls = open_tls(settings)
         self._http = _server(app, limits, settings.drain_seconds, self._tls)

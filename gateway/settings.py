@@ -10,6 +10,7 @@ from contracts.ceilings import FLAG_HELP, NO_CEILINGS, Ceilings
 from contracts.events import TOPIC
 from contracts.pairs import TOPIC as PAIRS
 from service.flags import option
+from service.origins import read_origins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,13 @@ class Settings:
         9310,
         "Port of probes, metrics and documentation, which callers should not reach: no key is "
         "asked for; 0 takes a free one.",
+    )
+
+    allowed_origins: tuple[str, ...] = option(
+        (),
+        "Origins whose pages in browsers may ask, such as https://app.example.com, "
+        "comma-separated; *: any; empty: none.",
+        read=read_origins,
     )
 
     tls_certificate_file: str = option(

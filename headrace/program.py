@@ -157,6 +157,10 @@ class SharedOptionsCommand(TyperCommand):
         _note(self._shared, ctx)
         return super().invoke(ctx)
 
+    def get_params(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, and its options
+        """Its options, as help shows them."""
+        return _without_types(super().get_params(ctx))
+
 
 class SharedOptionsGroup(TyperGroup):
     """A group that takes the shared options, for what it holds."""
@@ -169,6 +173,18 @@ class SharedOptionsGroup(TyperGroup):
         """Notes what was said, and goes on to the command."""
         _note(self._shared, ctx)
         return super().invoke(ctx)
+
+    def get_params(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, and its options
+        """Its options, as help shows them."""
+        return _without_types(super().get_params(ctx))
+
+
+def _without_types(options: Any) -> Any:  # noqa: ANN401 - click's
+    """Options of which switches name no type: typer would write that they take a ``<bool>``."""
+    for each in options:
+        if getattr(each, "is_flag", False):
+            each.metavar = ""
+    return options
 
 
 def _options(carrier: Any) -> list[Any]:  # noqa: ANN401 - click's command

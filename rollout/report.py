@@ -19,7 +19,7 @@ from rollout import plots
 from rollout.packed_evidence import unpack
 from rollout.plots import PlotLine, PlotMark, number
 from rollout.series import gather
-from rollout.view import FULL, of_rollout
+from rollout.view import FULL, list_checks, of_rollout
 
 SCHEMA_VERSION = 1
 
@@ -86,7 +86,7 @@ def page(endpoint: ModelEndpoint, state: RolloutState) -> str:
         _plots(state, lines),
         "<h2>Checks</h2>",
         _since(state),
-        _checks(state.checks),
+        _checks(list_checks(state)),
         "<h2>What happened</h2>",
         _transitions(lines),
     ]

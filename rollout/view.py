@@ -23,6 +23,7 @@ from contracts.rollout import (
 )
 from contracts.status_events import is_own
 from rollout import gates, steps
+from rollout.checks import words as words_of_checks
 
 # A version that came to one of these has ended its way.
 ENDS: Final = frozenset(
@@ -155,7 +156,7 @@ def of_rollout(
         reason,
         _stages_of_rollout(spec, state, words),
         against=state.stable.version,
-        checks=state.checks,
+        checks=list_checks(state),
         paused_at=state.paused_at,
         deadline_at=deadline
         if is_on and state.promoted_at is None and not gates.awaits_cutover(state, spec)
@@ -165,6 +166,16 @@ def of_rollout(
         else state.promoted_at + spec.bake,
         next_version=candidate.version if candidate is not None and waits else None,
         lines=_lines(endpoint.status.history, state),
+    )
+
+
+def list_checks(state: RolloutState) -> tuple[CheckResult, ...]:
+    """What its checks say; once it has ended, none asks for more requests."""
+    if state.outcome is None:
+        return state.checks
+    return tuple(
+        check.model_copy(update={"needs": None, "reason": words_of_checks.conclude(check.reason)})
+        for check in state.checks
     )
 
 

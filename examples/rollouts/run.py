@@ -247,7 +247,7 @@ def _tell(seconds: float, line: dict[str, Any]) -> None:
 
 
 def _failed(status: dict[str, Any], version: str) -> tuple[str, ...]:
-    rollout = status["last_rollout"]
+    rollout = status["lastRollout"]
     if rollout is None or rollout["candidate"]["version"] != version:
         return ()
     return tuple(check["name"] for check in rollout["checks"] if check["verdict"] == "fail")

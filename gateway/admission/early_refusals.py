@@ -15,6 +15,7 @@ from gateway.admission.controller import AdmissionController
 from gateway.errors import GatewayError, OverloadedError
 from gateway.http.error_replies import error_reply
 from gateway.http.messages import rendered
+from gateway.http.origins import AllowedOrigins
 from gateway.http.router import Route, Router
 from gateway.request_context import RequestContext, new_request_id
 
@@ -31,8 +32,13 @@ class EarlyRefusals:
     """Asks admission for the connections of one process."""
 
     def __init__(
-        self, router: Router, admission: AdmissionController, metrics: FinishedMetrics
+        self,
+        router: Router,
+        admission: AdmissionController,
+        metrics: FinishedMetrics,
+        origins: AllowedOrigins | None = None,
     ) -> None:
+        self._origins = origins
         self._router = router
         self._admission = admission
         self._metrics = metrics
@@ -78,6 +84,8 @@ class EarlyRefusals:
             seconds = time.monotonic() - now
             self._metrics.request_finished(route.dialect, int(error.status), seconds)
             reply = error_reply(error, context.request_id, route.errors)
+            if self._origins is not None:
+                self._origins.mark(method, headers, reply)
             return rendered(reply, context.request_id)
         except GatewayError:
             return None

@@ -81,7 +81,10 @@ STRICT: Schema = {
     "schema": {"enum": ["true"]},
     "description": "refuse fields that mean nothing here",
 }
-IGNORED: Schema = {"type": "string", "description": "fields that mean nothing here: paramters"}
+IGNORED: Schema = {
+    "type": "string",
+    "description": "fields that mean nothing here: parameters.stride",
+}
 BOUNDS = (
     "Answered whole and in order, or refused whole. Texts longer than the model takes are cut, and "
     "x-headrace-truncated says which. The body may be compressed (content-encoding: gzip, deflate)."

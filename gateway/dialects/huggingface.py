@@ -21,8 +21,9 @@ zero-shot classification, with ``parameters.candidate_labels``: one text a list 
 ``{"text", "text_pair"}``; a list of one text counts as many.
 
 The Hub's own clients read the labels of one text from a list within a list. They name themselves in
-``user-agent``, and are answered so. Fields that mean nothing here are ignored and named in
-``x-headrace-ignored``, or refused where the request has ``x-headrace-strict: true``.
+``user-agent``, and are answered so. Fields and pipelines' parameters that mean nothing here are
+ignored and named in ``x-headrace-ignored``, or refused where the request has ``x-headrace-strict:
+true``. A misspelt field and a parameter that no pipeline has are always refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,8 @@ from gateway.dialects.parameters import (
     ignored_names,
     is_strict,
     is_unknown_field,
+    refuse_misspelt,
+    refuse_unknown,
 )
 from gateway.dialects.reading import check_texts, decode_counted
 from gateway.errors import BadRequestError, InvalidInputError
@@ -279,7 +282,7 @@ def _decoded(body: bytes, view: EndpointView, *, strict: bool) -> tuple[HuggingF
 
     Raises:
         BadRequestError: it does not fit; with ``strict``, there are such fields.
-        InvalidInputError: see ``decode``.
+        InvalidInputError: a field is misspelt, or a parameter unknown; see ``decode`` too.
     """
     try:
         return decode_counted(_known_decoder, view, body), ""
@@ -289,9 +292,11 @@ def _decoded(body: bytes, view: EndpointView, *, strict: bool) -> tuple[HuggingF
     known = decode_counted(_decoder, view, body)
     sent = _names_decoder.decode(body)
     unknown = [("", name) for name in sent if name not in known.__struct_fields__]
+    refuse_misspelt(sent, known.__struct_fields__)
     if known.parameters is not None:
         fields = known.parameters.__struct_fields__
         inner = _names_decoder.decode(sent["parameters"])
+        refuse_unknown(inner, view)
         unknown += [("parameters.", name) for name in inner if name not in fields]
     return known, ignored_names(unknown)
 

@@ -1,12 +1,16 @@
 """What callers set beside their texts: the parameters of ``transformers``' pipelines.
 
-The Hugging Face dialect takes all that the task's head takes. The others take those without which
-some tasks can't be asked (``Head.everywhere``), and ignore the rest, as their protocols do.
+The Hugging Face dialect takes all that the task's head takes, ignores what pipelines take beside
+that, and refuses all other names: one that is misspelt would change nothing without a word. The
+other dialects take those without which some tasks can't be asked (``Head.everywhere``), and ignore
+the rest, as their protocols do, but for a name that is nearly one of these.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -48,6 +52,31 @@ _LISTED_NAMES = 20
 _NAME_CHARACTERS = 40
 _NULLABLE = "top_k"  # null says something: all labels
 _LISTS = ("candidate_labels", "kinds")
+# Of pipelines' own parameters and the Hub's clients', those that mean nothing here.
+_OF_PIPELINES = frozenset(
+    {
+        "add_special_tokens",
+        "batch_size",
+        "device",
+        "doc_stride",
+        "framework",
+        "grouped_entities",
+        "ignore_subwords",
+        "max_length",
+        "max_question_len",
+        "max_seq_len",
+        "num_workers",
+        "padding",
+        "return_tensors",
+        "stride",
+        "tokenize_kwargs",
+        "tokenizer_kwargs",
+        "use_cache",
+        "wait_for_model",
+    }
+)
+_MOST_COMPARED = 10  # names of one request, with those that are known
+_MISSPELT, _RELATED = 0.8, 0.6  # how alike names are, from 0 to 1
 _READ_BEFORE = frozenset({"truncation", "prompt_name", "return_all_scores"})
 
 
@@ -112,6 +141,40 @@ def ignored_names(unknown: Sequence[tuple[str, str]]) -> str:
     return ",".join(listed + ["..."] * (len(unknown) > _LISTED_NAMES))
 
 
+def refuse_unknown(names: Iterable[str], view: EndpointView) -> None:
+    """Refuses parameters that neither this endpoint nor a pipeline has.
+
+    Raises:
+        InvalidInputError: names the one that was meant, or those that there are.
+    """
+    for name in names:
+        if name in _OF_PIPELINES or name in PipelineParameters.__struct_fields__:
+            continue
+        taken = (*sorted(HEADS[view.task].parameters), "prompt_name", "truncation")
+        meant = _nearest(name[:_NAME_CHARACTERS], taken, _RELATED)
+        hint = f"did you mean {meant}?" if meant else f"{view.name} takes {', '.join(taken)}."
+        raise InvalidInputError(f"parameters.{name[:_NAME_CHARACTERS]}: unknown; {hint}")
+
+
+def refuse_misspelt(names: Iterable[str], known: Iterable[str], place: str = "") -> None:
+    """Refuses a name that is nearly one of those that are known; others may mean something else.
+
+    Raises:
+        InvalidInputError: says which was meant.
+    """
+    known = tuple(sorted(known))
+    unknown = (name[:_NAME_CHARACTERS] for name in names if name not in known)
+    for name, _ in zip(unknown, range(_MOST_COMPARED), strict=False):
+        if meant := _nearest(name, known, _MISSPELT):
+            raise InvalidInputError(f"{place}{name}: unknown; did you mean {meant}?")
+
+
+@lru_cache(maxsize=1024)
+def _nearest(name: str, known: tuple[str, ...], least: float) -> str | None:
+    """The known name that is most like another one, if any is; clients send the same again."""
+    return next(iter(get_close_matches(name, known, 1, least)), None)
+
+
 @contextmanager
 def forms_refused() -> Iterator[None]:
     """Refuses a form that the version which answered can't give; stable could.
@@ -140,8 +203,12 @@ def of_any_dialect(given: Mapping[str, object], view: EndpointView) -> dict[str,
 
     Raises:
         BadRequestError: a value of another type.
+        InvalidInputError: a name that is nearly one of these, or what the endpoint can't do.
     """
-    taken = {name: given[name] for name in HEADS[view.task].everywhere if name in given}
+    everywhere = HEADS[view.task].everywhere
+    taken = {name: given[name] for name in everywhere if name in given}
+    if len(taken) < len(given):
+        refuse_misspelt(given, (*everywhere, "prompt_name"), "parameters.")
     if not taken:
         return {}
     for name in _LISTS:

@@ -65,7 +65,7 @@ def _headers(lines: bytes) -> dict[bytes, bytes] | None:
         if name in headers or name in _LEFT_ALONE:
             return None
         headers[name] = value.lstrip()
-    if _LENGTH.fullmatch(headers.get(b"content-length", b"")) is None:
+    if _LENGTH.fullmatch(headers.get(b"content-length", b"")) is None or b"host" not in headers:
         return None
     keep_alive = headers.get(b"connection", b"keep-alive").lower() == b"keep-alive"
     return headers if keep_alive else None

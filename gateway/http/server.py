@@ -12,7 +12,7 @@ ASGI, and its answer leaves in one write. Everything else goes to the parser and
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
@@ -29,6 +29,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from gateway.http.body import HttpLimits
 from gateway.http.connections import Connections, Waits, bound_unsent, drop_unsent, peer_of
 from gateway.http.exchanges import AsgiExchange, PostExchange, PostHandler, last_answer
+from gateway.http.heads import HeadFault, find_fault, too_large, too_many
 from gateway.http.pacing import MOST_CALLS, PIECE_BYTES, PacedFlow
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.http.sending import Sending
@@ -384,13 +385,9 @@ class _BoundedProtocol(HttpToolsProtocol):
     def _check_headers(self) -> None:
         """Bounds a head that is not complete, and its time."""
         if self._headers_read > _MOST_HEADERS:
-            self._refuse_headers()
+            self._refuse_head(too_many(_MOST_HEADERS))
         elif self._header_bytes > self.bounds.max_header_bytes:
-            self._refuse(
-                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-                "headers_too_large",
-                f"The headers are larger than {self.bounds.max_header_bytes} bytes.",
-            )
+            self._refuse_head(too_large(self.url, self.bounds.max_header_bytes))
         elif self._deadline is None:
             self._arm(self.bounds.header_seconds)
 
@@ -435,11 +432,14 @@ class _BoundedProtocol(HttpToolsProtocol):
         """
         if self._lingering or self.transport.is_closing():
             raise _RefusedError  # nobody would hear the answer
+        verb, version = self.parser.get_method(), self.parser.get_http_version()
+        fault = find_fault(verb, self.url, version, self.headers, self.bounds.max_header_bytes)
         if self._headers_read > _MOST_HEADERS:
-            self._refuse_headers()
+            fault = too_many(_MOST_HEADERS)
+        if fault is not None:
+            self._refuse_head(fault)
             raise _RefusedError
-        if self.parser.should_upgrade() and self.parser.get_http_version() == "1.1":
-            verb = self.parser.get_method()
+        if self.parser.should_upgrade() and version == "1.1":
             self._offered = head_without_offer(verb, self.url, self.headers)
             if self._offered is not None:
                 return  # see ``_feed``
@@ -450,11 +450,11 @@ class _BoundedProtocol(HttpToolsProtocol):
             raise _RefusedError
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
-        self.scope["method"] = self.parser.get_method().decode("ascii")
+        self.scope["method"] = verb.decode("ascii")
         self.scope["path"] = unquote(path) if "%" in path else path
         self.scope["raw_path"] = url.path
         self.scope["query_string"] = url.query or b""
-        self.scope["http_version"] = self.parser.get_http_version()
+        self.scope["http_version"] = version
         before, app = self.cycle, self.app
         self.cycle = AsgiExchange(
             scope=self.scope,
@@ -467,7 +467,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
             keep_alive=(
-                self.parser.get_http_version() != "1.0"
+                version != "1.0"
                 and self.parser.should_keep_alive()
                 # The parser would take a body behind it for another request.
                 and not self.parser.should_upgrade()
@@ -511,12 +511,9 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._disarm()
         super().on_message_complete()
 
-    def _refuse_headers(self) -> None:
-        self._refuse(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "headers_too_large",
-            f"The request has more than {_MOST_HEADERS} headers.",
-        )
+    def _refuse_head(self, fault: HeadFault) -> None:
+        """Refuses a head whose sender may be sending still, and is to hear why."""
+        self._refuse(*fault, end=self.end)
 
     def _answer_post(self, post: PlainPost) -> None:
         """Refuses a plain POST, or has the application answer it."""
@@ -636,7 +633,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _refuse(self, status: HTTPStatus, code: str, message: str) -> None:
+    def _refuse(
+        self, status: HTTPStatus, code: str, message: str, end: Callable[[], None] | None = None
+    ) -> None:
         """Ends the connection for what came last and is no request, or not a whole one.
 
         Only here is anything written that no application was asked for. It is written if it is the
@@ -659,7 +658,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             return
         if not breaks_off or not self.cycle.response_started:
             self.write(last_answer(status, code, message))
-        self.transport.close()
+        (end or self.transport.close)()
 
     def _end_after_answers(self) -> None:
         """Reads no more, and ends the connection with the answer to the newest request."""

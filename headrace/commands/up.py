@@ -33,6 +33,7 @@ from headrace.program import App, environment, refuse_cluster
 from headrace.stack import example
 from headrace.stack.settings import Ports, StackSettings
 from headrace.stack.up import RunningStack, StackRun
+from service.origins import read_origins
 
 _EXISTING = "Existing services"
 app = App()
@@ -153,6 +154,13 @@ Ceiling = Annotated[
         help="The most of something that an endpoint may ask for, for instance instances=2.",
     ),
 ]
+AllowOrigin = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ORIGIN",
+        help="Whose pages in browsers may ask the gateway, for instance http://localhost:3000.",
+    ),
+]
 Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel="Ports")]
 
 
@@ -213,6 +221,7 @@ def up(
     tokeniser_megabytes: TokeniserMegabytes = 0,
     tokeniser_share_ahead: TokeniserShareAhead = 0.75,
     ceiling: Ceiling = None,
+    allow_origin: AllowOrigin = None,
     device: DeviceFlag = ComputeDevice.AUTO,
 ) -> None:
     """Starts the whole stack on this machine and runs it until Ctrl-C."""
@@ -228,6 +237,10 @@ def up(
         ceilings = Ceilings.read(",".join(ceiling or ()))
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--ceiling") from error
+    try:
+        origins = read_origins(",".join(allow_origin or ()))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--allow-origin") from error
     try:
         IPv4Address(listen)
     except ValueError as error:
@@ -280,6 +293,7 @@ def up(
         tokeniser_megabytes=tokeniser_megabytes,
         tokeniser_share_ahead=tokeniser_share_ahead,
         ceilings=ceilings,
+        allowed_origins=origins,
         start_within_seconds=start_within,
         gateways=gateways,
         tritons=tritons,

@@ -79,11 +79,20 @@ _NAME_RULES = _rules(
     )
 )
 
-_TEXT: Schema = {"type": "string"}
+
+def _text(description: str) -> Schema:
+    return {"type": "string", "description": description}
+
+
 _SHOWN: Schema = {
     "type": "object",
     "description": "the status in a few words, for kubectl get",
-    "properties": dict.fromkeys(("stable", "candidate", "phase", "weights"), _TEXT),
+    "properties": {
+        "stable": _text("the version that answers by default"),
+        "candidate": _text("the version that is on its way"),
+        "phase": _text("where that one is"),
+        "weights": _text("percent of callers of each version"),
+    },
 }
 _CONDITIONS: Schema = {
     "type": "array",
@@ -95,12 +104,22 @@ _CONDITIONS: Schema = {
         "type": "object",
         "required": ["type", "status", "lastTransitionTime", "reason", "message"],
         "properties": {
-            "type": _TEXT,
-            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "observedGeneration": {"type": "integer", "format": "int64"},
-            "lastTransitionTime": {"type": "string", "format": "date-time"},
-            "reason": _TEXT,
-            "message": _TEXT,
+            "type": _text("Accepted, Ready or Progressing"),
+            "status": {
+                **_text("whether it is so"),
+                "enum": ["True", "False", "Unknown"],
+            },
+            "observedGeneration": {
+                "type": "integer",
+                "format": "int64",
+                "description": "metadata.generation of the spec that it is about",
+            },
+            "lastTransitionTime": {
+                **_text("when status changed last"),
+                "format": "date-time",
+            },
+            "reason": _text("why, in one word for programs"),
+            "message": _text("why, in a sentence"),
         },
     },
 }
@@ -166,8 +185,8 @@ def _build_schema() -> Schema:
         "description": "Serves the versions of one model that is registered in MLflow.",
         "required": ["spec"],
         "properties": {
-            "apiVersion": _TEXT,
-            "kind": _TEXT,
+            "apiVersion": _text(API_VERSION),
+            "kind": _text(KIND),
             "metadata": {"type": "object"},
             "spec": _spec(),
             "status": _status(),

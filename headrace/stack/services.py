@@ -287,6 +287,7 @@ def _gateway(
             operations_port=replica.operations_port,
             kafka_bootstrap=settings.kafka_address,
             keys_file="" if settings.keys_file is None else settings.keys_file,
+            allowed_origins=",".join(settings.allowed_origins),
             receipt_key_file=home.receipt_keys,
             ceilings=str(settings.ceilings),
             pair_texts_hours=str(settings.pair_texts_hours),

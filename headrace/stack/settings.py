@@ -166,8 +166,9 @@ class StackSettings:
     versions may lie. ``package_store`` is a URL; None keeps packages in the home. ``cache`` holds
     downloads that homes share; ``parts`` is a folder like it that holds Triton and Kafka already.
     Gateways, MLflow and the page listen on ``listen``, an IPv4 address, and all else on loopback.
-    With a ``keys_file`` the gateway asks callers for a key. With ``auto_endpoints`` a registered
-    model that has no endpoint gets one with defaults. Statistics are kept in windows of
+    With a ``keys_file`` the gateway asks callers for a key; pages in browsers may ask it if they
+    are of ``allowed_origins``. With ``auto_endpoints`` a registered model that has no endpoint gets
+    one with defaults. Statistics are kept in windows of
     ``window_seconds`` of event time. There are ``gateways`` gateways and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
     ``model_code``: the code that versions bring is run; ``pyfunc``: so are versions that are Python
@@ -203,6 +204,7 @@ class StackSettings:
     tokeniser_megabytes: int = 0
     tokeniser_share_ahead: float = 0.75
     ceilings: Ceilings = NO_CEILINGS
+    allowed_origins: tuple[str, ...] = ()
     pools: tuple[str, ...] = ()
     device: str = "auto"
 

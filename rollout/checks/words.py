@@ -4,6 +4,7 @@ Sentences are for people in a hurry: counts, shares, and what follows.
 """
 
 import math
+import re
 
 from contracts.rollout import ToleranceLine
 
@@ -54,6 +55,16 @@ def still_needed(requests: int | None) -> str:
     if requests is None:
         return "more of the candidate's requests are needed"
     return f"about {count(requests)} more of the candidate's requests are needed"
+
+
+_NEEDED = re.compile(
+    r"not yet known(.*?), (?:about [\d,]+ )?more of the candidate's requests are needed"
+)
+
+
+def conclude(reason: str) -> str:
+    """A check's reason once its rollout has ended, when no request can be added any more."""
+    return _NEEDED.sub(r"not known\1 when the rollout ended", reason)
 
 
 def _short(value: float) -> str:

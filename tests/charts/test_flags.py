@@ -68,6 +68,7 @@ def test_what_values_say_is_what_services_read() -> None:
         "gateway.tokensInFlight=2000000",
         "gateway.bytesInFlight=134217728",
         "gateway.grpc=false",
+        'gateway.allowedOrigins=["https://app.example.com", "http://localhost:3000"]',
         "gateway.pairTextsHours=36",
         "gateway.modelCode.enabled=true",
         "gateway.modelCode.megabytes=2000",
@@ -92,6 +93,7 @@ def test_what_values_say_is_what_services_read() -> None:
     assert (gateway.max_body_bytes, gateway.tokens_in_flight) == (16_777_216, 2_000_000)
     assert gateway.bytes_in_flight == 134_217_728
     assert gateway.grpc_port == -1
+    assert gateway.allowed_origins == ("https://app.example.com", "http://localhost:3000")
     assert (gateway.pair_texts_hours, gateway.pairs_topic) == (36.0, "shop.pairs")
     assert gateway.model_code is controller.model_code is True
     assert (gateway.model_code_megabytes, gateway.model_code_closed_off) == (2000, False)

@@ -46,6 +46,8 @@ def test_every_value_says_what_it_means_and_what_it_is_by_default() -> None:
         ("gateway.podDisruptionBudget.minAvailable=1", "minAvailable"),
         ('gateway.replicas="two"', "/gateway/replicas"),
         ("gateway.replicas=-1", "/gateway/replicas"),
+        ('gateway.allowedOrigins=["app.example.com"]', "/gateway/allowedOrigins"),
+        ('gateway.allowedOrigins=["https://app.example.com/"]', "/gateway/allowedOrigins"),
         ('images.pullPolicy="Sometimes"', "/images/pullPolicy"),
         ('triton.addresses=["http://triton:8001"]', "/triton/addresses"),
         ('kafka.bootstrapServers=["kafka"]', "/kafka/bootstrapServers"),

@@ -90,6 +90,15 @@ def test_an_object_written_and_read_again_is_the_same() -> None:
     assert again.status.stable == ref
 
 
+def test_a_status_of_before_is_read_with_its_unix_seconds_and_its_names() -> None:
+    before = {"retry_at": 5.5, "version": "2", "phase": "Waiting"}
+    status = EndpointStatus.model_validate({"candidate": before, "next_pool": "gpu", "asleep": 7})
+    now = status.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    assert now["candidate"]["retryAt"] == "1970-01-01T00:00:05.5Z"
+    assert (now["nextPool"], now["asleep"]) == ("gpu", "1970-01-01T00:00:07Z")
+    assert EndpointStatus.model_validate(now) == status
+
+
 def test_an_objective_of_latency_is_one_of_the_edges_at_which_gateways_count() -> None:
     for edge in STAGE_SECONDS.buckets:
         slo = {"latency": {"percentile": 99, "threshold": edge}}

@@ -84,6 +84,12 @@ def test_up_refuses_a_ceiling_that_is_none() -> None:
     assert "There is no ceiling" in result.stderr
 
 
+def test_up_refuses_an_origin_that_is_none() -> None:
+    result = run("up", "--allow-origin", "http://localhost:3000", "--allow-origin", "localhost")
+    assert result.exit_code == 2
+    assert "'localhost' is no origin" in result.stderr
+
+
 @pytest.mark.parametrize("address", ["localhost", "::", "10.0.0.256"])
 def test_up_refuses_to_listen_on_what_is_no_ipv4_address(address: str) -> None:
     result = run("up", "--listen", address)
@@ -342,6 +348,13 @@ def test_errors_are_json_where_that_was_asked_for(
     error = json.loads(line)["error"]
     assert (error["code"], error["exit_status"]) == (code, status)
     assert error["message"]
+
+
+@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS), ("rollout", "promote")])
+def test_a_switch_is_shown_without_a_value(words: tuple[str, ...]) -> None:
+    said = run(*words, "--help").output
+    assert "--help" in said
+    assert "bool" not in said
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -14,14 +14,17 @@ from contracts.endpoint import (
 )
 from contracts.model import ModelRef
 from contracts.rollout import (
+    CheckResult,
     Outcome,
     RolloutSpec,
     RolloutState,
     ShadowStep,
     Step,
     Strategy,
+    Verdict,
     WeightStep,
 )
+from rollout.checks import words
 from rollout.view import RolloutView, StageView, StageWords, newest, of_preparation, of_rollout
 
 COPIES, FIVE, HALF = ShadowStep(shadow=50), WeightStep(weight=5), WeightStep(weight=50)
@@ -141,3 +144,23 @@ def test_the_deadline_stands_still_while_a_rollout_is_paused() -> None:
     assert paused.deadline_seconds(100.0) == paused.deadline_seconds(900.0) == 86400 + 50 - 60
     promoted = newest(endpoint(rollout=state(2, promoted=100.0)))
     assert (promoted.deadline_seconds(200.0), promoted.bake_seconds(200.0)) == (None, 3500.0)
+
+
+@pytest.mark.parametrize("needs", [None, 800])
+def test_a_rollout_that_has_ended_asks_for_no_more_requests(needs: int | None) -> None:
+    said = [
+        f"canary 1, stable 2: not yet known, {words.still_needed(needs)}",
+        f"distance 0.1: not yet known whether less than 0.1, {words.still_needed(needs)}; few",
+    ]
+    checks = tuple(
+        CheckResult(name=str(i), verdict=Verdict.UNKNOWN, reason=reason, needs=needs)
+        for i, reason in enumerate(said)
+    )
+    going = state(1).model_copy(update={"checks": checks})
+    assert of_rollout(endpoint(), going, WORDS).checks == checks
+    ended = going.model_copy(update={"outcome": Outcome.SETTLED, "ended_at": 9.0})
+    seen = of_rollout(endpoint(), ended, WORDS).checks
+    assert [(check.reason, check.needs) for check in seen] == [
+        ("canary 1, stable 2: not known when the rollout ended", None),
+        ("distance 0.1: not known whether less than 0.1 when the rollout ended; few", None),
+    ]

@@ -417,6 +417,7 @@ class Behind:
     receipts: Receipts | None = field(default_factory=lambda: Receipts([b"k" * 32], 86400.0))
     waking: Waking | None = None
     held: ByteBudget = field(default_factory=lambda: ByteBudget(BYTES))
+    origins: tuple[str, ...] = ()
 
     @cached_property
     def front(self) -> Front:
@@ -434,7 +435,7 @@ class Behind:
     def app(self) -> Application:
         """The application; made once, with its documentation."""
         feedback = None if self.receipts is None else FeedbackReceiver(self.receipts, self.recorder)
-        return create_app(self.front, self.limits, feedback)
+        return create_app(self.front, self.limits, feedback, self.origins)
 
     @cached_property
     def operations(self) -> Application:

@@ -39,7 +39,7 @@ const MARKED = new Set(["Shadow", "Canary", "Promoted", "Settled", "Serving", "R
 
 export function section(key, title, inside, note = null) {
   return h("section", { key, id: key, "aria-labelledby": `${key}-title` },
-    h("h2", { id: `${key}-title` }, title, note), inside);
+    h("h2", {}, h("span", { id: `${key}-title` }, title), note), inside);
 }
 
 function head(view, it) {
@@ -83,16 +83,18 @@ function figures(view, it) {
     ["UNK", percent(main.totals.unk)],
   ];
   const accuracy = it.accuracy.find((one) => one.arm === "stable");
-  if (accuracy?.estimated != null) shown.push(["accuracy, estimated", estimate(accuracy)]);
-  else if (accuracy?.trust === "off") shown.push(["accuracy, estimated", "none", "feedback contradicts scores"]);
-  if (accuracy?.measured != null) shown.push(["accuracy, measured", percent(accuracy.measured)]);
+  if (accuracy?.measured != null) {
+    shown.push(["accuracy", percent(accuracy.measured), `of ${number(accuracy.feedback)} answers with feedback`]);
+  }
+  if (accuracy?.estimated != null) shown.push(["accuracy, estimated", estimate(accuracy), "from scores"]);
   const refused = Object.values(it.refusals).reduce((a, b) => a + b, 0);
-  const since = `refused since ${clock(it.counted_since, view.now, false)}`;
-  if (refused) shown.push([since, number(refused)]);
-  const why = Object.entries(it.refusals).map(([name, count]) => `${name}: ${number(count)}`).join("\n");
+  if (refused) {
+    const why = Object.entries(it.refusals).map(([name, count]) => `${name}: ${number(count)}`);
+    shown.push(["refused", number(refused), `${why.join(", ")}, since ${clock(it.counted_since, view.now, false)}, `
+      + "before any version saw them"]);
+  }
   return h("dl", { class: "figures" }, shown.map(([name, value, note]) =>
-    h("div", { key: name, title: name === since ? why : null },
-      h("dt", {}, name), h("dd", {}, value, note && h("small", {}, note)))));
+    h("div", { key: name }, h("dt", {}, name), h("dd", {}, value, note && h("small", {}, note)))));
 }
 
 function untouched(view, it) {

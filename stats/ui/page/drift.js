@@ -20,7 +20,7 @@ function ofVersion(view, one) {
     h("h3", {}, h("i", { class: `swatch v${colour(one.version)}` }), version(one.version),
       h("small", {}, against(view, one))),
     one.statistics.length > 0 && h("div", {
-      class: "scroll", tabindex: "0", role: "region", "aria-label": `Drift of ${version(one.version)}`,
+      class: "scroll", tabindex: "0", role: "group", "aria-label": `Drift of ${version(one.version)}`,
     }, h("table", { class: "drift" },
       h("thead", {}, h("tr", {}, [
         ["statistic", ""], ["says", ""],

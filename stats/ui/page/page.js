@@ -39,6 +39,14 @@ function draw() {
   document.title = shown === null ? "Headrace" : `${shown.name} · Headrace`;
   patch(at("detail"), shown === null ? nothing(view) : h("div", { key: shown.name }, detail(view)));
   refresh();
+  markCut();
+}
+
+/** Marks tables that are wider than their place: a touch screen shows no bar to scroll by. */
+function markCut() {
+  for (const element of document.querySelectorAll(".scroll")) {
+    element.toggleAttribute("data-cut", element.scrollWidth > element.clientWidth + 1);
+  }
 }
 
 // Light, dark, or as the system says; kept for the next visit if the browser allows it.
@@ -75,6 +83,8 @@ addEventListener("hashchange", () => {
   live.now();
   if (view !== null) patch(at("list"), list(view, asked()));
 });
+addEventListener("resize", markCut);
+addEventListener("toggle", markCut, true); // of a rollout that was opened
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw(document));
 setInterval(frame, 1000); // the age of what is shown
 wear();

@@ -107,7 +107,7 @@ function weights(its, x, moments, view) {
 
 function checks(all) {
   if (!all.length) return h("p", { class: "none" }, "No check has said anything yet.");
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Checks" },
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Checks" },
     h("table", { class: "checks" },
       h("thead", {}, h("tr", {}, ["check", "verdict", "what it rests on"].map((name) =>
         h("th", { key: name, scope: "col" }, name)))),

@@ -25,7 +25,7 @@ export function arms(it) {
     ["accuracy", (one) => accuracy(one, it.accuracy)],
     ["agreement", (one) => percent(one.totals.agreement)],
   ].filter(([name]) => name !== "agreement" || it.series.some((one) => one.totals.agreement !== null));
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "arms-title" },
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-labelledby": "arms-title" },
     h("table", {},
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "arm"),
         columns.map(([name]) => h("th", { key: name, scope: "col", class: "n" }, name)),
@@ -62,7 +62,7 @@ function stages(means) {
 
 /** Every version that is known, newest first. */
 export function versions(view, it) {
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-labelledby": "versions-title" },
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-labelledby": "versions-title" },
     h("table", {},
       h("thead", {}, h("tr", {}, ["version", "gets", "phase", "since", "requests", "drift", "precision", "comes from", "why"]
         .map((name) => h("th", { key: name, scope: "col", class: name === "requests" ? "n" : null }, name)))),

@@ -267,7 +267,8 @@ async def test_a_caller_who_hangs_up_stops_the_engine(*, plain: bool) -> None:
         body = json.dumps({**BODY, "stream": True}).encode()
         reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
         expect = "" if plain else "x-a: 1\r\nx-a: 2\r\n"  # a repeated header needs the parser
-        head = f"POST /v1/completions HTTP/1.1\r\n{expect}content-length: {len(body)}\r\n\r\n"
+        line = "POST /v1/completions HTTP/1.1\r\nhost: x\r\n"
+        head = f"{line}{expect}content-length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         await reader.readuntil(b'"text":" w0"')
         writer.close()

@@ -177,7 +177,7 @@ IGNORED = [
         {"parameters": {"max_length": 128, "padding": True}},
         "parameters.max_length,parameters.padding",
     ),
-    ({"paramters": {}, "parameters": {"top_k": 1}}, "paramters"),
+    ({"model": "a", "parameters": {"top_k": 1}}, "model"),
     ({"wait_for_model\r\nset-cookie: a": 1}, "wait_for_model??set-cookie??a"),
     ({"x" * 99: 1}, "x" * 40),
     ({str(number): 1 for number in range(21)}, ",".join([*map(str, range(20)), "..."])),

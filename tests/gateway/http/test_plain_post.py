@@ -72,6 +72,7 @@ def test_a_plain_post_is_recognised() -> None:
         post(b"Host: x", path=b"/endpoints/%61"),
         post(b"Host: x", path=b"/endpoints/a?b=c"),
         post(b"Host: x", path=b"http://x/endpoints/a"),
+        post(b"Accept: */*"),
         post(b"Host: x", b"Host: y"),
         post(b"Host: x", b"Content-Length: 3"),
         post(b"Host: x", b"Transfer-Encoding: chunked"),

@@ -1,5 +1,6 @@
 """The definition says what the models say, in words that an API server takes."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ VERSION = crd.definition()["spec"]["versions"][0]
 SCHEMA: dict[str, Any] = VERSION["schema"]["openAPIV3Schema"]
 SPEC: dict[str, Any] = SCHEMA["properties"]["spec"]
 STATUS: dict[str, Any] = SCHEMA["properties"]["status"]
+CAMEL = re.compile(r"[a-z][a-zA-Z0-9]*")
+MOMENT = re.compile(
+    r"at|since|start|asleep|began|looked_?[tT]hrough|lastTransitionTime|.*(At|_at|Began|_began)"
+)
 
 
 def rules(node: dict[str, Any]) -> list[str]:
@@ -45,6 +50,32 @@ def test_the_chart_holds_the_definition_as_it_is_made_now() -> None:
 
 def test_the_definition_passes_kubernetes_own_schema() -> None:
     kubernetes_validate.validate(crd.definition(), KUBERNETES, strict=True)
+
+
+def fields(node: dict[str, Any], where: str = "") -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every field: where it is, its name, and its schema."""
+    for name, below in node.get("properties", {}).items():
+        yield f"{where}.{name}", name, below
+        yield from fields(below, f"{where}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(node.get(key), dict):
+            yield from fields(node[key], f"{where}[]")
+
+
+def test_kubectl_explains_every_field() -> None:
+    silent = [where for where, _, node in fields(SCHEMA) if not node.get("description")]
+    assert silent == [".metadata"]  # Kubernetes' own
+
+
+def test_fields_are_named_as_kubernetes_names_them() -> None:
+    assert [where for where, name, _ in fields(SCHEMA) if not CAMEL.fullmatch(name)] == []
+
+
+def test_moments_are_dates_that_people_can_read() -> None:
+    moments = {where: node for where, name, node in fields(STATUS) if MOMENT.fullmatch(name)}
+    assert {".history[].at", ".rollout.stepBegan", ".waits[].since"} < moments.keys()
+    odd = [where for where, node in moments.items() if node.get("format") != "date-time"]
+    assert odd == []
 
 
 def defaults(node: dict[str, Any], where: str) -> Iterator[tuple[str, dict[str, Any]]]:

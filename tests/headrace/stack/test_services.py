@@ -71,6 +71,17 @@ def test_the_ceilings_are_told_to_whoever_serves_what_endpoints_ask_for() -> Non
     assert told == {"loader", "controller", "gateway"}
 
 
+def test_gateways_are_told_whose_pages_may_ask() -> None:
+    settings = replace(EXISTING, allowed_origins=("http://localhost:3000", "app://me"))
+    plan = services.plan(settings, Home(Path("/h")), {})
+    said = {
+        item.name
+        for item in plan
+        if "--allowed-origins=http://localhost:3000,app://me" in item.argv
+    }
+    assert said == {"gateway"}
+
+
 def test_each_gateway_is_told_what_its_tokenisers_may_take() -> None:
     settings = replace(EXISTING, gateways=2, tokeniser_megabytes=2500, tokeniser_share_ahead=0.25)
     plan = services.plan(settings, Home(Path("/h")), {})

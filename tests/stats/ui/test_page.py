@@ -17,6 +17,9 @@ from fastapi import FastAPI
 from own_ports import own_ports
 from playwright import sync_api as playwright
 
+from contracts.endpoint import Arm
+from measures.trust import Trust
+from stats.evaluation import board
 from stats.ui.app import router
 from stats.ui.view import Links
 
@@ -350,4 +353,85 @@ CONTRAST = """
   }
   return faint;
 })()
+"""
+
+
+def test_links_are_told_by_more_than_their_colour(page: Page) -> None:
+    with shown(page, "rolling"):
+        bare = page.evaluate(
+            "[...document.querySelectorAll('#bar > a, main a[href], #notice a')]"
+            ".filter((e) => getComputedStyle(e).textDecorationLine !== 'underline')"
+            ".map((e) => e.innerText)"
+        )
+        assert bare == []
+        assert page.evaluate("document.querySelectorAll('main a[href]').length") > 0
+
+
+@pytest.mark.parametrize("name", ["rolling", "drifted", "hostile"])
+def test_no_two_landmarks_have_one_name(page: Page, name: str) -> None:
+    with shown(page, name):
+        names = page.evaluate(LANDMARKS)
+        assert len(set(names)) == len(names), sorted(names)
+        assert not any("\n" in each for each in names), names  # a title, and no legend
+
+
+@pytest.mark.parametrize("name", ["rolling", "drifted"])
+def test_a_table_that_is_cut_says_that_there_is_more(page: Page, name: str) -> None:
+    page.look(width=400)
+    with shown(page, name):
+        page.until(f"{CUT}.length > 0")
+        assert page.evaluate(f"{CUT}.filter((e) => !{HINT}.includes('sideways')).length") == 0
+        page.look(width=1400)
+        page.until(f"{CUT}.length === 0")
+        page.until(
+            f"[...document.querySelectorAll('.scroll')].every((e) => !{HINT}.includes('sideways'))"
+        )
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("name", ["rolling", "many", "hostile"])
+def test_no_name_is_cut(page: Page, name: str, width: int) -> None:
+    page.look(width=width)
+    with shown(page, name):
+        cut = page.evaluate(
+            "[...document.querySelectorAll('#list .name b, .legend > span, figcaption')]"
+            ".filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth + 1)"
+            ".map((e) => `${e.innerText}: ${e.scrollWidth} of ${e.clientWidth}`)"
+        )
+        assert cut == []
+
+
+def test_what_is_measured_needs_no_estimate_and_what_was_refused_says_why(page: Page) -> None:
+    seen = world("rolling")
+    known = seen.board.by_endpoint["sentiment"]
+    measured = board.Accuracy(
+        version="3", arm=Arm.STABLE, estimated=None, texts=900, measured=0.84, feedback=1234,
+        mean_score=0.93, trust=Trust.OFF,
+    )  # fmt: skip
+    held = replace(known, accuracy=(measured,), refusals={"503 overloaded": 200, "429 slow": 22})
+    with serving(
+        ui_world.World(seen.endpoints, replace(seen.board, by_endpoint={"sentiment": held}))
+    ) as served:
+        page.open(f"{served.url}/ui")
+        page.until(READY)
+        said = " ".join(text(page, ".head .figures").split())
+    assert "accuracy 84 % of 1,234 answers with feedback" in said
+    assert "estimated" not in said
+    assert "refused 222 503 overloaded: 200, 429 slow: 22, since" in said
+    assert "before any version saw them" in said
+
+
+CUT = "[...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1)"
+HINT = "getComputedStyle(e, '::before').content"
+# Role and name of what screen readers list as parts of the page.
+LANDMARKS = """
+[...document.querySelectorAll('body > header, nav, main, body > footer, section, [role=region]')]
+  .map((e) => {
+    const by = e.getAttribute('aria-labelledby');
+    const name = by ? document.getElementById(by).innerText : e.getAttribute('aria-label') ?? '';
+    const role = e.getAttribute('role') ?? (e.localName === 'section' ? 'region' : e.localName);
+    return {role, name};
+  })
+  .filter(({role, name}) => role !== 'region' || name)
+  .map(({role, name}) => role === 'region' ? `region: ${name}` : `${role}, ${name}.`)
 """
