@@ -23,7 +23,7 @@ from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.folders import transformer_folder
 from registry.convert.flavours.original import OriginalTextModel, Reader, TokenisedRow
 from registry.convert.flavours.sentences import CROSS_ENCODER
-from registry.convert.flavours.unserved import MERGE
+from registry.convert.flavours.unserved import MERGE, require_texts
 from registry.convert.forms import FORMS, MEAN, SPLADE
 from registry.convert.graph import last_end
 
@@ -53,9 +53,7 @@ class TorchModel:
     @property
     def inputs(self) -> list[str]:
         """What the tokeniser gives of what the network takes."""
-        import inspect  # noqa: PLC0415
-
-        taken = inspect.signature(self.network.forward).parameters
+        taken = _inputs_of(self.network)
         given = [INPUT_IDS, ATTENTION_MASK]
         if TOKEN_TYPE_IDS in self.tokenizer.model_input_names:
             given.append(TOKEN_TYPE_IDS)
@@ -119,6 +117,7 @@ def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: AN
         ignore_mismatched_sizes=True,
         **options,
     )
+    require_texts(type(network).__name__, _inputs_of(network))
     if adapters := sorted(each for each in found["unexpected_keys"] if _ADAPTERS.search(each)):
         raise VersionError(
             f"the weights are those of a model with an adapter ({adapters[0]}), which would be "
@@ -137,6 +136,12 @@ def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: AN
             f"the checkpoint lacks weights that {type(network).__name__} answers with: {names}"
         )
     return network
+
+
+def _inputs_of(network: Any) -> list[str]:  # noqa: ANN401
+    import inspect  # noqa: PLC0415
+
+    return list(inspect.signature(network.forward).parameters)
 
 
 def _size(shape: Sequence[int]) -> str:

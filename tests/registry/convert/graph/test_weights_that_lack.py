@@ -135,3 +135,19 @@ def test_a_layer_that_two_files_hold_with_different_numbers_is_refused_by_name(
     save_file(tensors, folder / second, {"format": "pt"})
     with pytest.raises(VersionError, match=r"hold different weights called classifier\.bias, "):
         load_network(request, detect(folder))
+
+
+def test_a_field_of_images_that_the_network_does_not_read_changes_nothing(tmp_path: Path) -> None:
+    assert load(saved(tmp_path, "BertForSequenceClassification", vision_config={"image_size": 8}))
+
+
+def test_a_network_that_takes_images_beside_texts_is_told_so(tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.LayoutLMv3Config(
+        **SMALL, coordinate_size=8, shape_size=8, visual_embed=False
+    )
+    transformers.LayoutLMv3ForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(VersionError, match=r"LayoutLMv3For\w+ reads images \(pixel_values\)"):
+        load(tmp_path)
