@@ -164,8 +164,8 @@ def _refuse_own_code(*folders: Path) -> None:
         asking = runs_own_code(candidate)
         if asking:
             raise VersionError(
-                f"{asking} asks for code of its own (auto_map), which is refused "
-                "unless trust_remote_code is allowed"
+                f"{asking} asks for code of its own (auto_map), which is run only if the operator "
+                "allows it: conversion.allowRemoteCode in the chart (--allow-remote-code)"
             )
 
 

@@ -94,6 +94,8 @@ def load(
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 original.tokenizer, local_files_only=True, trust_remote_code=allow_remote_code
             )
+            if not form.generates:
+                _require_taken(tokenizer.model_input_names, network)
     except (ExportMissingError, VersionError, MemoryError):
         raise
     except Exception as error:  # the libraries raise many kinds, all about these files
@@ -136,6 +138,21 @@ def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: AN
             f"the checkpoint lacks weights that {type(network).__name__} answers with: {names}"
         )
     return network
+
+
+def _require_taken(given: Sequence[str], network: Any) -> None:  # noqa: ANN401
+    """Refuses a tokeniser that gives what the network does not take; raises ``VersionError``."""
+    import inspect  # noqa: PLC0415
+
+    taken = inspect.signature(network.forward).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+        return
+    if lost := [name for name in given if name not in taken]:
+        raise VersionError(
+            f"its tokeniser gives {lost[0]}, which {type(network).__name__} does not take, so that "
+            "its library fails on every text: take it out of model_input_names in "
+            "tokenizer_config.json"
+        )
 
 
 def _inputs_of(network: Any) -> list[str]:  # noqa: ANN401
