@@ -104,7 +104,10 @@ object-store: $(CACHE)/object-store/versitygw  ## builds the S3 server that test
 	@CGO_ENABLED=0 GOBIN="$(@D)" go install -trimpath -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 soak: .venv/.dev .venv/.parts  ## the hardest tests in full size: long
-	$(BIN)/pytest -m soak --timeout 7200 $(PYTEST_FLAGS)
+	$(BIN)/pytest -m "soak and not export" --timeout 7200 $(PYTEST_FLAGS)
+
+soak-export: .venv/.dev .venv/.parts  ## random checkpoints, in torch's own environment: an hour
+	PYTHONPATH="$$(cat .venv/.export)" $(BIN)/pytest -m "soak and export" --timeout 7200 $(PYTEST_FLAGS)
 
 # As root the home gets a file system of its own, which can be full; with the S3 server, a package
 # store that can hang.

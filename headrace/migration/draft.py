@@ -170,6 +170,17 @@ class Draft:
             "each further step by itself when its checks pass, and goes back when one fails."
         )
 
+    def note_canary(self, told: str, uri: str) -> None:
+        """Says what becomes of a canary's model; ``told`` names the canary."""
+        if not uri:
+            self.note_change(f"{told} has no model of its own, and an endpoint tries models only.")
+        elif self.model and uri.startswith((f"models:/{self.model}/", f"models:/{self.model}@")):
+            self.note_change(f"{told} is {uri}: name it in spec.version to try it.")
+        else:
+            self.note_change(
+                f"{told} is {uri}: register it as a further version of the model to try it."
+            )
+
     def took_storage(self, where: str, uri: str) -> None:
         """Takes where a model's files lie: what is to be registered in MLflow, and as what."""
         parts = urlsplit(uri)

@@ -90,14 +90,36 @@ def _draft(document: ManifestMapping) -> tuple[Draft, str]:
     draft.took_head(head)
     predictor = document.part("spec").part("predictor")
     draft.took_timeout("predictor.timeout", predictor.number("timeout"))
-    draft.took_canary(predictor.number("canaryTrafficPercent") or 0)
+    shares = [predictor.number("canaryTrafficPercent") or 0]
     batcher = predictor.part("batcher")
     rows = batcher.number("maxBatchSize")
     if rows is not None:
         draft.serving["maxBatchSize"] = int(rows)
     draft.took_timeout("predictor.batcher.timeout", batcher.number("timeout"))
     _take_model(draft, predictor)
+    shares += [_take_canary(draft, each) for each in document.part("spec").parts("canary")]
+    draft.took_canary(min((share for share in shares if share > 0), default=0))
     return draft, head.name
+
+
+def _take_canary(draft: Draft, canary: ManifestMapping) -> float:
+    """Says what becomes of a canary of standard mode, and gives its share.
+
+    A canary is a predictor laid over the first one, so that it may name no model.
+    """
+    share, predictor = canary.number("trafficPercent") or 0, canary.part("predictor")
+    model = predictor.part(next((name for name in _OF_OLD if name in predictor), "model"))
+    for name in ("name", "version"):
+        model.part("modelFormat").take(name)
+    draft.note_canary(
+        f"The canary {predictor.text('name')} ({share:g} %)",
+        model.text("storageUri") or model.part("storage").text("path"),
+    )
+    for part, name in ((predictor, "timeout"), (model, "args")):
+        if name in part:
+            part.take(name)
+            draft.left_out(part.path_of(name), "an endpoint's settings hold for all its versions")
+    return share
 
 
 def _take_model(draft: Draft, predictor: ManifestMapping) -> None:

@@ -5,6 +5,11 @@ Raised by ``registry.convert`` and ``registry.convert.flavours``; ``__main__`` t
 what surrounds it (tried again later)?
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from preprocess.expressions import is_panic
+
 
 class ConversionError(Exception):
     """The root; ``reason`` is a sentence for the person who registered the version."""
@@ -32,3 +37,21 @@ class ExportMissingError(EnvironmentFaultError):
     """The version is PyTorch, and torch and transformers are not installed here."""
 
     needs_export = True
+
+
+@contextmanager
+def refuse_panics() -> Iterator[None]:
+    """Says whose fault it is if the tokenisers' library breaks off, which no ``Exception`` is.
+
+    Raises:
+        VersionError: in place of a panic.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise VersionError(
+            f"the tokenisers' library breaks off at this version ({error}): its tokenizer.json "
+            "holds what that library can't work with; save the tokeniser again (save_pretrained)"
+        ) from error

@@ -22,7 +22,7 @@ from contracts.tensors import TensorSpec
 from preprocess.late_interaction import QueryDocumentEncoder
 from preprocess.tasks import HEADS, SecondText
 from registry.conversions.messages import ConversionRequest, Signature
-from registry.convert import texts, tokeniser
+from registry.convert import texts, tokeniser, weights
 from registry.convert.download import DownloadedVersion, lineage
 from registry.convert.errors import VersionError
 from registry.convert.flavours import OriginalTextModel
@@ -94,7 +94,7 @@ def require_tokens_of_library(
 ) -> None:
     """Refuses a version whose tokens are not those of the library that loads it; ``VersionError``.
 
-    ``loaded`` is a ``graph.export.Loaded`` with a tokeniser.
+    ``loaded`` is a ``graph.export.TorchModel`` with a tokeniser.
     """
     from registry.convert.graph import export  # noqa: PLC0415 - as below
 
@@ -127,24 +127,32 @@ def _require_tokens(
     )
 
 
-def load_original(
-    request: ConversionRequest, original: OriginalTextModel
-) -> tuple[Any, tokeniser.Tokeniser, Answers]:
-    """A PyTorch version in memory (``graph.export.Loaded``), its tokeniser, and its own answers.
+def load_network(request: ConversionRequest, original: OriginalTextModel) -> Any:  # noqa: ANN401
+    """A PyTorch version in memory (``graph.export.TorchModel``).
 
     Raises:
         ExportMissingError: torch or the library is not installed.
-        VersionError: they can't load it.
+        VersionError: they can't load it, or not all libraries would load the same.
     """
     # Imported only for PyTorch versions: it is slow, and needs an environment of its own.
     from registry.convert.graph import export  # noqa: PLC0415
 
-    loaded = export.load(
+    weights.require_one_of_each(original)
+    return export.load(
         original,
         threads=request.threads,
         allow_pickle=request.allow_pickle,
         allow_remote_code=request.allow_remote_code,
     )
+
+
+def load_original(
+    request: ConversionRequest, original: OriginalTextModel
+) -> tuple[Any, tokeniser.Tokeniser, Answers]:
+    """The same with its tokeniser and its own answers; raises as ``load_network`` does."""
+    from registry.convert.graph import export  # noqa: PLC0415 - needs torch
+
+    loaded = load_network(request, original)
     built = _built_as_library_has_it(request, original, loaded)
 
     def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:

@@ -33,7 +33,7 @@ from preprocess.tasks.generation import FINISHES
 from registry.conversions.messages import ConversionRequest, Signature
 from registry.convert import fixed, packed, tables, texts, tokeniser
 from registry.convert.download import DownloadedVersion, fetch, lineage, recognise, with_pickles
-from registry.convert.errors import VersionError
+from registry.convert.errors import VersionError, refuse_panics
 from registry.convert.flavours import OriginalTextModel, marian
 from registry.convert.forms import FORMS
 from registry.convert.graph import decoder, encoder_decoder, engine_form
@@ -57,6 +57,7 @@ from registry.convert.steps import (
     choose_compared_texts,
     encode_texts,
     evaluation_of,
+    load_network,
     load_original,
     manifest_of,
     require_tokens_of_file,
@@ -70,6 +71,7 @@ from registry.packages.store import PackageStore
 log = logging.getLogger(__name__)
 
 
+@refuse_panics()
 def convert(
     request: ConversionRequest, tracking: TrackingServer, store: PackageStore, report: Report
 ) -> ModelRef:
@@ -341,12 +343,7 @@ def _prepare_decoder(
     # Imported here for the same reason as in ``_prepare``.
     from registry.convert.graph import export  # noqa: PLC0415
 
-    loaded = export.load(
-        original,
-        threads=request.threads,
-        allow_remote_code=request.allow_remote_code,
-        allow_pickle=request.allow_pickle,
-    )
+    loaded = load_network(request, original)
     fast = None
     if marian.has_files(original.tokenizer):
         fast = marian.tokenizer_json(original.tokenizer)

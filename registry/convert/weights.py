@@ -64,6 +64,19 @@ def lay_out(original: OriginalTextModel, folder: Path) -> tuple[PackedDense, ...
     return tuple(dense)
 
 
+def require_one_of_each(original: OriginalTextModel) -> None:
+    """Refuses weights in several files two of which hold different numbers by one name.
+
+    transformers takes those of the last file, whatever the index says; others follow the index.
+
+    Raises:
+        VersionError: the name and the files, or that the files can't be read.
+    """
+    source = transformer_folder(original)
+    if not (source / WEIGHTS).is_file() and (source / _INDEX).is_file():
+        _join(_shards(source))
+
+
 def weights_of(folder: Path) -> int:
     """How many numbers the matrices of a laid out model hold."""
     tensors = _shard(folder / WEIGHTS).tensors.values()
@@ -76,10 +89,9 @@ def digest_numbers(files: Iterable[Path]) -> str:
     The same for the same numbers in one file or several, in whatever order and width; raises
     ``VersionError``.
     """
-    parts = {name: shard for shard in map(_shard, files) for name in shard.tensors}
+    parts = _join([_shard(path) for path in files])
     found = hashlib.sha256()
-    for name, shard in sorted(parts.items()):
-        entry = shard.tensors[name]
+    for name, (shard, entry) in sorted(parts.items(), key=lambda each: each[0]):
         kind = "F32" if entry["dtype"] in _WIDENED else entry["dtype"]
         found.update(f"{name} {kind} {entry['shape']};".encode())
         with shard.path.open("rb") as file:
@@ -109,7 +121,10 @@ def find_files(source: Path) -> list[Path]:
         return [whole]
     if not index.is_file():
         return []
-    names = sorted({str(name) for name in (read_json(index).get("weight_map") or {}).values()})
+    said = read_json(index)
+    if "metadata" not in said:
+        raise VersionError(f"{_INDEX} has no metadata, without which transformers does not read it")
+    names = sorted({str(name) for name in (said.get("weight_map") or {}).values()})
     if not names:
         raise VersionError(f"{_INDEX} names no file")
     for name in names:
@@ -143,11 +158,7 @@ def _merge(shards: Sequence[_Shard], target: Path) -> None:
     if len(shards) == 1:
         shutil.copyfile(shards[0].path, target)
         return
-    parts: dict[str, tuple[_Shard, Mapping[str, Any]]] = {}
-    for shard in shards:
-        if twice := parts.keys() & shard.tensors.keys():
-            raise VersionError(f"two of its files hold the weights {min(twice)}")
-        parts |= {name: (shard, entry) for name, entry in shard.tensors.items()}
+    parts = _join(shards)
     # Wide numbers first, as the format's own library has it, so that each is aligned to its size.
     order = sorted(parts, key=lambda name: (-_bytes_a_number(parts[name][1]), name))
     header: dict[str, Any] = {_METADATA: _FORMAT}
@@ -166,6 +177,38 @@ def _merge(shards: Sequence[_Shard], target: Path) -> None:
                 file.seek(shard.begin + entry["data_offsets"][0])
                 for chunk in _chunks(file, _bytes(entry)):
                     out.write(chunk)
+
+
+def _join(shards: Sequence[_Shard]) -> dict[str, tuple[_Shard, Mapping[str, Any]]]:
+    """Where each tensor of all files is; raises ``VersionError`` for one of different numbers."""
+    parts: dict[str, tuple[_Shard, Mapping[str, Any]]] = {}
+    for shard in shards:
+        for name in sorted(parts.keys() & shard.tensors.keys()):
+            known, entry = parts[name]
+            if not _are_equal(known, entry, shard, shard.tensors[name]):
+                raise VersionError(
+                    f"{known.path.name} and {shard.path.name} hold different weights called "
+                    f"{name}, and libraries differ in which of them they take: save the model again"
+                )
+        parts |= {name: (shard, entry) for name, entry in shard.tensors.items()}
+    return parts
+
+
+def _are_equal(
+    one: _Shard, entry: Mapping[str, Any], other: _Shard, other_entry: Mapping[str, Any]
+) -> bool:
+    if any(entry[field] != other_entry[field] for field in ("dtype", "shape")):
+        return False
+    left = _bytes(entry)
+    with one.path.open("rb") as file, other.path.open("rb") as second:
+        file.seek(one.begin + entry["data_offsets"][0])
+        second.seek(other.begin + other_entry["data_offsets"][0])
+        while left > 0:
+            size = min(left, _CHUNK)
+            if file.read(size) != second.read(size):
+                return False
+            left -= size
+    return True
 
 
 def _bytes(entry: Mapping[str, Any]) -> int:

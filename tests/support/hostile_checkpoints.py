@@ -19,7 +19,7 @@ from tried_models import TRIED, Tried, texts
 from contracts.endpoint import Precision, ServingOptions
 from contracts.tasks import Task
 from registry.convert import walk
-from registry.convert.errors import ConversionError
+from registry.convert.errors import ConversionError, refuse_panics
 from registry.convert.flavours import detect
 from registry.convert.graph import engine_form
 from registry.convert.parity.engine import GraphEngine
@@ -88,7 +88,8 @@ def suitable() -> list[Tried]:
 def judged(tried: Tried, folder: Path, work: Path) -> Outcome:
     """Asks both, and compares their answers."""
     try:
-        ours = by_headrace(folder, work)
+        with refuse_panics():
+            ours = by_headrace(folder, work)
     except ConversionError as error:
         reason = str(error)
         try:
@@ -159,21 +160,26 @@ def by_library(tried: Tried, folder: Path, max_tokens: int) -> tuple[list[Values
         UndefinedError: it fails on another one, or can't load the checkpoint.
     """
     try:
-        config = json.loads((folder / "config.json").read_bytes())
-        named = [str(name) for name in config.get("architectures") or ()]
-        if tried.cross_encoder:
-            ask, own = _ranker(folder, max_tokens)
-        elif tried.pooling:
-            ask, own = _encoder(tried.architecture, folder, max_tokens)
-        elif not any(name.endswith(CLASSIFIER) for name in named):
-            ask, own = _encoder("AutoModel", folder, max_tokens)  # it says that it is no classifier
-        else:
-            ask, own = _pipeline(folder, max_tokens)
-        return [_answer(ask, text) for text in ASKED], own
+        with refuse_panics():
+            return _by_library(tried, folder, max_tokens)
     except UndefinedError:
         raise
     except Exception as error:
         raise UndefinedError(f"{type(error).__name__}: {error}") from error
+
+
+def _by_library(tried: Tried, folder: Path, max_tokens: int) -> tuple[list[Values | None], Own]:
+    config = json.loads((folder / "config.json").read_bytes())
+    named = [str(name) for name in config.get("architectures") or ()]
+    if tried.cross_encoder:
+        ask, own = _ranker(folder, max_tokens)
+    elif tried.pooling:
+        ask, own = _encoder(tried.architecture, folder, max_tokens)
+    elif not any(name.endswith(CLASSIFIER) for name in named):
+        ask, own = _encoder("AutoModel", folder, max_tokens)  # it says that it is no classifier
+    else:
+        ask, own = _pipeline(folder, max_tokens)
+    return [_answer(ask, text) for text in ASKED], own
 
 
 def _answer(ask: Ask, text: str) -> Values | None:

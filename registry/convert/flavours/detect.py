@@ -95,9 +95,8 @@ def detect(
         raise VersionError(_explain_unrecognised(folder, refused))
     model_folder = sentences or weights or _config_folder(graph, folders)
     transformer, pooling = (model_folder, None) if sentences is None else read_pooling(sentences)
-    if graph is None:  # whose inputs say what it reads
+    if graph is None:  # whose own inputs say what it reads
         _require_weights(folder, transformer, refused)
-        refuse_other_inputs(transformer)
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_pickle:
         _refuse_other_weights(model_folder, transformer)
@@ -147,6 +146,8 @@ def _meaning(
     usual: Task | None,
 ) -> tuple[Task, tuple[str, ...], bool]:
     """Task, labels, and whether each label is judged on its own."""
+    if graph is None:
+        refuse_other_inputs(transformer, has_tokeniser=True)
     if pooling is not None:
         meant = (task for task, form in FORMS.items() if form.pooling in pooling.modes)
         return next(meant, Task.TEXT_EMBEDDING), (), False
@@ -186,8 +187,8 @@ def _refuse_own_code(*folders: Path) -> None:
         asking = runs_own_code(candidate)
         if asking:
             raise VersionError(
-                f"{asking} asks for code of its own (auto_map), which is refused "
-                "unless trust_remote_code is allowed"
+                f"{asking} asks for code of its own (auto_map), which is run only if the operator "
+                "allows it: conversion.allowRemoteCode in the chart (--allow-remote-code)"
             )
 
 
@@ -241,7 +242,7 @@ def _tokenizer(folder: Path, transformer: Path, others: Iterable[Path]) -> Path:
         for candidate in candidates:
             if (candidate / name).is_file():
                 return candidate.resolve()
-    refuse_other_inputs(transformer)
+    refuse_other_inputs(transformer, has_tokeniser=False)
     raise TokenizerNotFoundError(
         "there is no tokeniser: put tokenizer.json beside the model, or log it with the run "
         "in a folder called tokenizer"

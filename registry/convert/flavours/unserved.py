@@ -1,19 +1,24 @@
 """What a version may be that is not served, in words that say what it is and what to do."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
+from contracts.tasks import INPUT_IDS
 from registry.convert.errors import VersionError
 from registry.convert.flavours.config import CONFIG, SENTENCES_CONFIG, read_json
 from registry.convert.flavours.fields import OF_PYLATE
 
 _ADAPTER_CONFIG = "adapter_config.json"  # as peft writes it
 MERGE = "merge it (peft: merge_and_unload) and register what save_pretrained writes then"
-# Fields of configurations that only models of such inputs have.
+# Fields of configurations that models of such inputs have.
 _READS = {
     "images": ("vision_config", "image_size", "num_channels"),
     "sound": ("audio_config", "num_mel_bins", "conv_dim", "feat_extract_norm"),
 }
+_OF_SOUND_ONLY = frozenset({"num_mel_bins", "conv_dim", "feat_extract_norm"})
+# Inputs of networks.
+_TAKES = {"images": ("pixel_values",), "sound": ("input_features", "input_values")}
+_SERVED = "and only models of texts and of tables are served"
 
 
 def refuse_adapters(folder: Path, *, has_model: bool) -> None:
@@ -55,13 +60,35 @@ def refuse_older_colbert(folders: Iterable[Path]) -> None:
             )
 
 
-def refuse_other_inputs(transformer: Path) -> None:
-    """Refuses a model that reads no text; raises ``VersionError``."""
+def refuse_other_inputs(transformer: Path, *, has_tokeniser: bool) -> None:
+    """Refuses a model that reads no text, by its configuration; raises ``VersionError``.
+
+    A network of texts may carry fields of a larger model that it was part of, or of others of its
+    class. One with a tokeniser and a vocabulary of its own (not in ``text_config``) passes, and
+    ``require_texts`` judges it by what it takes.
+    """
     config = read_json(transformer / CONFIG)
+    of_texts = has_tokeniser and "vocab_size" in config and "text_config" not in config
     for what, fields in _READS.items():
-        if any(config.get(name) is not None for name in fields):
+        told = [name for name in fields if config.get(name) is not None]
+        if any(name in _OF_SOUND_ONLY or not of_texts for name in told):
             kind = str(config.get("model_type") or "unknown")
-            raise VersionError(
-                f"it reads {what} (model_type {kind!r}), and only models of texts and of tables "
-                "are served"
-            )
+            too = " beside texts" if "text_config" in config else ""
+            raise VersionError(f"it reads {what}{too} (model_type {kind!r}), {_SERVED}")
+
+
+def require_texts(network: str, taken: Collection[str]) -> None:
+    """Refuses a network by what it takes; raises ``VersionError``.
+
+    Args:
+        network: its class.
+        taken: names of its inputs.
+    """
+    for what, names in _TAKES.items():
+        if found := next((name for name in names if name in taken), ""):
+            raise VersionError(f"{network} reads {what} ({found}), {_SERVED}")
+    if INPUT_IDS not in taken:
+        raise VersionError(
+            f"{network} takes {', '.join(list(taken)[:3])}, and no {INPUT_IDS}: it is none of the "
+            "networks of texts that are served"
+        )

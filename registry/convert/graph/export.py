@@ -23,7 +23,7 @@ from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.folders import transformer_folder
 from registry.convert.flavours.original import OriginalTextModel, Reader, TokenisedRow
 from registry.convert.flavours.sentences import CROSS_ENCODER, MULTI_VECTOR_ENCODER
-from registry.convert.flavours.unserved import MERGE
+from registry.convert.flavours.unserved import MERGE, require_texts
 from registry.convert.forms import FORMS, MEAN, SPLADE
 from registry.convert.graph import last_end
 
@@ -67,9 +67,7 @@ class TorchModel:
     @property
     def inputs(self) -> list[str]:
         """What the tokeniser gives of what the network takes."""
-        import inspect  # noqa: PLC0415
-
-        taken = inspect.signature(self.network.forward).parameters
+        taken = _inputs_of(self.network)
         given = [INPUT_IDS, ATTENTION_MASK]
         if TOKEN_TYPE_IDS in self.tokenizer.model_input_names:
             given.append(TOKEN_TYPE_IDS)
@@ -110,6 +108,8 @@ def load(
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 original.tokenizer, local_files_only=True, trust_remote_code=allow_remote_code
             )
+            if not form.generates:
+                _require_taken(tokenizer.model_input_names, network)
     except (ExportMissingError, VersionError, MemoryError):
         raise
     except Exception as error:  # the libraries raise many kinds, all about these files
@@ -133,6 +133,7 @@ def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: AN
         ignore_mismatched_sizes=True,
         **options,
     )
+    require_texts(type(network).__name__, _inputs_of(network))
     if adapters := sorted(each for each in found["unexpected_keys"] if _ADAPTERS.search(each)):
         raise VersionError(
             f"the weights are those of a model with an adapter ({adapters[0]}), which would be "
@@ -151,6 +152,27 @@ def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: AN
             f"the checkpoint lacks weights that {type(network).__name__} answers with: {names}"
         )
     return network
+
+
+def _require_taken(given: Sequence[str], network: Any) -> None:  # noqa: ANN401
+    """Refuses a tokeniser that gives what the network does not take; raises ``VersionError``."""
+    import inspect  # noqa: PLC0415
+
+    taken = inspect.signature(network.forward).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in taken.values()):
+        return
+    if lost := [name for name in given if name not in taken]:
+        raise VersionError(
+            f"its tokeniser gives {lost[0]}, which {type(network).__name__} does not take, so that "
+            "its library fails on every text: take it out of model_input_names in "
+            "tokenizer_config.json"
+        )
+
+
+def _inputs_of(network: Any) -> list[str]:  # noqa: ANN401
+    import inspect  # noqa: PLC0415
+
+    return list(inspect.signature(network.forward).parameters)
 
 
 def _size(shape: Sequence[int]) -> str:

@@ -80,6 +80,60 @@ def test_a_canary_is_the_first_weight_of_rollouts() -> None:
     assert steps == (ShadowStep(shadow=100), WeightStep(weight=10), *later)
 
 
+STANDARD = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: tone}
+spec:
+  predictor:
+    model: {modelFormat: {name: huggingface}, storageUri: "models:/tone/3"}
+  canary:
+  - trafficPercent: 20
+    predictor:
+      name: v4
+      minReplicas: 2
+      timeout: 20
+      model: {modelFormat: {name: huggingface}, storageUri: "models:/tone/4", runtime: other}
+  - trafficPercent: 0
+    predictor:
+      name: dark
+      model: {storageUri: "gs://acme/tone-5", args: [--max_length=64]}
+  - trafficPercent: 5
+    predictor: {name: same, nodeSelector: {disk: ssd}}
+  - trafficPercent: 1
+    predictor: {name: tree, lightgbm: {storageUri: "gs://acme/tree"}}
+status: {canaryStatuses: [{name: v4, ready: true}]}
+"""
+
+
+def test_canaries_of_standard_mode_become_versions_and_the_smallest_share_the_first_weight() -> (
+    None
+):
+    found = one(STANDARD)
+    assert found.endpoint.spec.version == PinnedVersion(pin="3")
+    assert found.endpoint.spec.rollout.steps[:2] == (ShadowStep(shadow=100), WeightStep(weight=1))
+    told = [sentence for sentence in found.changed if sentence.startswith("The canary ")]
+    register = "register it as a further version of the model to try it."
+    assert told == [
+        "The canary v4 (20 %) is models:/tone/4: name it in spec.version to try it.",
+        f"The canary dark (0 %) is gs://acme/tone-5: {register}",
+        "The canary same (5 %) has no model of its own, and an endpoint tries models only.",
+        f"The canary tree (1 %) is gs://acme/tree: {register}",
+    ]
+
+
+def test_what_else_a_canary_of_standard_mode_says_is_named_with_a_reason() -> None:
+    found = left(one(STANDARD))
+    assert set(found) == {
+        "spec.canary[0].predictor.minReplicas",
+        "spec.canary[0].predictor.timeout",
+        "spec.canary[0].predictor.model.runtime",
+        "spec.canary[1].predictor.model.args",
+        "spec.canary[2].predictor.nodeSelector",
+    }
+    assert "all its versions" in found["spec.canary[0].predictor.timeout"]
+
+
 def test_what_was_not_carried_over_is_named_with_a_reason() -> None:
     assert set(left(one(HUGGING_FACE))) == {
         "metadata.namespace",

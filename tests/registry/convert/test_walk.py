@@ -22,6 +22,7 @@ from tiny_models import (
     write_json,
     write_onnx_version,
 )
+from tokenizers import Tokenizer, models
 from tritonclient.grpc import model_config_pb2
 
 from contracts.endpoint import EngineChoice, Phase, Precision, ServingOptions
@@ -346,6 +347,18 @@ def test_a_tokeniser_that_does_not_know_its_own_texts_is_refused(
     write_onnx_version(harness.version)
     (harness.version / "evaluation_texts.txt").write_text("zzz qqq www xxx yyy ppp\n" * 9)
     with pytest.raises(VersionError, match="does not know"):
+        harness.convert()
+
+
+def test_a_tokeniser_that_breaks_its_own_library_off_is_the_versions_fault(
+    harness: ConversionHarness,
+) -> None:
+    write_onnx_version(harness.version)
+    words = Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2, "[PAD]": 3}, [("a", "b")]))
+    broken = json.loads(words.to_str())
+    broken["model"]["continuing_subword_prefix"] = "@@"
+    write_json(harness.version / "extra_files" / "tokenizer.json", broken)
+    with pytest.raises(VersionError, match=r"the tokenisers' library breaks off"):
         harness.convert()
 
 

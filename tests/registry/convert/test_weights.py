@@ -47,7 +47,7 @@ def folder_of(folder: Path, shards: Sequence[Tensors]) -> OriginalTextModel:
         file = f"model-{place:05}.safetensors"
         (folder / file).write_bytes(safetensors(tensors))
         names |= dict.fromkeys(tensors, file)
-    write_json(folder / f"{WEIGHTS}.index.json", {"weight_map": names})
+    write_json(folder / f"{WEIGHTS}.index.json", {"metadata": {}, "weight_map": names})
     write_json(folder / MODEL_CONFIG, {"model_type": "bert"})
     return OriginalTextModel(flavour="x", folder=folder, tokenizer=folder, task=Task.TEXT_EMBEDDING)
 
@@ -139,16 +139,37 @@ def test_a_file_that_is_no_safetensors_is_refused(tmp_path: Path, content: bytes
 def test_an_index_that_names_a_file_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
     original = single(tmp_path / "v", safetensors(MATRIX))
     (original.folder / WEIGHTS).rename(tmp_path / WEIGHTS)
-    write_json(original.folder / f"{WEIGHTS}.index.json", {"weight_map": {"a": name}})
+    write_json(
+        original.folder / f"{WEIGHTS}.index.json", {"metadata": {}, "weight_map": {"a": name}}
+    )
     with pytest.raises(VersionError, match="which is not there"):
         weights.lay_out(original, tmp_path / "out")
 
 
-def test_weights_that_two_files_hold_are_refused(tmp_path: Path) -> None:
-    original = folder_of(tmp_path / "v", [{"a": MATRIX["a"]}, {"b": MATRIX["b"]}])
-    (original.folder / "model-00001.safetensors").write_bytes(safetensors(MATRIX))
-    with pytest.raises(VersionError, match="two of its files hold the weights a"):
-        weights.lay_out(original, tmp_path / "out")
+def doubled(folder: Path, **second: tuple[str, list[int], bytes]) -> OriginalTextModel:
+    """A version whose second file holds more than the index says."""
+    original = folder_of(folder, [{"a": MATRIX["a"]}, {"b": MATRIX["b"]}])
+    (original.folder / "model-00001.safetensors").write_bytes(safetensors({**MATRIX, **second}))
+    return original
+
+
+@pytest.mark.parametrize(
+    "other", [("F32", [2, 3], b"z" * 24), ("F32", [3, 2], b"x" * 24), ("F32", [1], b"xxxx")]
+)
+def test_weights_of_which_two_files_hold_different_numbers_are_refused_by_name(
+    tmp_path: Path, other: tuple[str, list[int], bytes]
+) -> None:
+    original = doubled(tmp_path / "v", a=other)
+    for step in (weights.require_one_of_each, lambda it: weights.lay_out(it, tmp_path / "out")):
+        with pytest.raises(VersionError, match=r"model-00000.* and model-00001.* hold .* a, "):
+            step(original)
+
+
+def test_weights_that_two_files_hold_alike_are_taken_once(tmp_path: Path) -> None:
+    original = doubled(tmp_path / "v")
+    weights.require_one_of_each(original)
+    weights.lay_out(original, tmp_path / "out")
+    assert read((tmp_path / "out" / WEIGHTS).read_bytes()) == MATRIX
 
 
 def test_weights_of_another_format_are_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from registry.convert.errors import VersionError
 from registry.convert.flavours import OriginalTextModel, Pooling, PoolingMode, detect
 from registry.convert.flavours.detect import is_pickle
 from registry.convert.flavours.original import OriginalSides
+from registry.convert.flavours.unserved import require_texts
 
 MODULES = [
     {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -614,6 +615,7 @@ def test_safetensors_are_the_original_whatever_graphs_lie_beside_them(tmp_path: 
 
 
 ADAPTER = {"peft_type": "LORA", "r": 4, "base_model_name_or_path": "team/base"}
+MERGE_IT = r"merge_and_unload\) and register what save_pretrained writes"
 
 
 @pytest.mark.parametrize("place", ["", "adapter", "peft"])
@@ -621,7 +623,7 @@ def test_an_adapter_beside_a_model_is_refused_by_name(tmp_path: Path, place: str
     hf_folder(tmp_path)
     write_json(tmp_path / place / "adapter_config.json", ADAPTER)
     (tmp_path / place / "adapter_model.safetensors").write_bytes(b"")
-    with pytest.raises(VersionError, match=r"a LORA adapter beside the model.*merge_and_unload"):
+    with pytest.raises(VersionError, match=rf"a LORA adapter beside the model.*{MERGE_IT}"):
         detect(tmp_path)
 
 
@@ -629,7 +631,9 @@ def test_an_adapter_without_its_model_is_refused_as_that(tmp_path: Path) -> None
     write_json(tmp_path / "adapter_config.json", ADAPTER)
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
     tokenizer().save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(VersionError, match=r"a LORA adapter of team/base, without that model"):
+    with pytest.raises(
+        VersionError, match=rf"a LORA adapter of team/base, without that model.*{MERGE_IT}"
+    ):
         detect(tmp_path)
 
 
@@ -658,6 +662,35 @@ def test_what_reads_no_text_is_told_so_and_not_to_bring_a_tokeniser(
         detect(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "field", [{"vision_config": {"image_size": 224}}, {"image_size": 56}, {"audio_config": {}}]
+)
+def test_a_field_of_images_in_the_config_of_a_network_of_texts_refuses_nothing(
+    tmp_path: Path, field: dict[str, Any]
+) -> None:
+    hf_folder(tmp_path, vocab_size=50, **field)
+    assert detect(tmp_path).task is Task.TEXT_CLASSIFICATION
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"vision_config": {}, "text_config": {"vocab_size": 50}}, "it reads images beside texts"),
+        (
+            {"vocab_size": 50, "vision_config": {}, "text_config": {}},
+            "it reads images beside texts",
+        ),
+        ({"vocab_size": 32, "conv_dim": [512]}, "it reads sound"),
+    ],
+)
+def test_what_reads_images_or_sound_as_well_is_told_so_with_its_tokeniser_too(
+    tmp_path: Path, fields: dict[str, Any], says: str
+) -> None:
+    hf_folder(tmp_path, **fields)
+    with pytest.raises(VersionError, match=says):
+        detect(tmp_path)
+
+
 @pytest.mark.parametrize("said", ["SparseEncoder", "CrossEncoder"])
 def test_modules_that_the_class_of_a_model_would_leave_out_are_refused(
     tmp_path: Path, said: str
@@ -666,6 +699,12 @@ def test_modules_that_the_class_of_a_model_would_leave_out_are_refused(
     write_json(tmp_path / "config_sentence_transformers.json", {"model_type": said})
     with pytest.raises(VersionError, match=f"{said}.* modules.json"):
         detect(tmp_path)
+
+
+def test_a_network_without_ids_of_tokens_is_told_what_it_takes() -> None:
+    require_texts("Bert", ["input_ids", "attention_mask"])
+    with pytest.raises(VersionError, match=r"Series takes past_values, .* no input_ids"):
+        require_texts("Series", ["past_values"])
 
 
 def test_a_graph_that_reads_texts_may_be_one_part_of_a_model_of_images(tmp_path: Path) -> None:

@@ -44,7 +44,9 @@ def libraries() -> tuple[Any, Any]:
     return torch, transformers
 
 
-def converted(fake: FakeMlflow, tmp_path: Path, **serving: Any) -> Manifest:
+def converted(
+    fake: FakeMlflow, tmp_path: Path, *, own_code: bool = False, **serving: Any
+) -> Manifest:
     fake.register("tiny", "mlflow-artifacts:/v")
     work = tmp_path / f"work-{len(list(tmp_path.iterdir()))}"
     work.mkdir()
@@ -56,6 +58,7 @@ def converted(fake: FakeMlflow, tmp_path: Path, **serving: Any) -> Manifest:
         store_url="unused",
         serving=ServingOptions(**serving),
         work_dir=str(work),
+        allow_remote_code=own_code,
     )
     ref = convert(request, TrackingServer(fake.uri), store, lambda _phase, _message: None)
     return store.manifest(ref.package)
@@ -187,3 +190,102 @@ def test_a_cross_encoder_is_proved_on_pairs(
     assert manifest.parity is not None
     assert manifest.parity.max_abs_difference <= 1e-4
     assert manifest.parity.equal_labels is None
+
+
+OWN_CONFIG = """
+from transformers import PretrainedConfig
+
+class OwnConfig(PretrainedConfig):
+    model_type = "headrace-Own"
+    def __init__(self, vocab_size=50, hidden_size=16, **further):
+        super().__init__(**further)
+        self.vocab_size, self.hidden_size = vocab_size, hidden_size
+"""
+OWN_NETWORK = """
+import torch
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+from .configuration_Own import OwnConfig
+
+class OwnForSequenceClassification(PreTrainedModel):
+    config_class = OwnConfig
+    def __init__(self, config):
+        super().__init__(config)
+        self.words = torch.nn.Embedding(config.vocab_size, config.hidden_size)
+        self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+    def get_input_embeddings(self):
+        return self.words
+    def forward(self, input_ids, attention_mask=None, return_dict=True):
+        mask = attention_mask.unsqueeze(-1).float()
+        mean = (self.words(input_ids) * mask).sum(1) / mask.sum(1)
+        return SequenceClassifierOutput(logits=self.classifier(torch.tanh(mean)))
+"""
+
+
+def write_own_code(libraries: tuple[Any, Any], folder: Path, name: str = "Own") -> None:
+    """A classifier of a class that only its own files have, as NeoBERT and Jina's are.
+
+    transformers keeps classes by their ``name`` for the life of a process.
+    """
+    torch, transformers = libraries
+    from safetensors.torch import save_file
+
+    tiny_tokenizer(transformers, folder)
+    inputs = {"model_input_names": ["input_ids", "attention_mask"]}
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer", **inputs})
+    words, width = SIZE["vocab_size"], 16
+    save_file(
+        {
+            "words.weight": torch.randn(words, width),
+            "classifier.weight": torch.randn(2, width),
+            "classifier.bias": torch.randn(2),
+        },
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+    code = {
+        "AutoConfig": f"configuration_{name}.{name}Config",
+        "AutoModelForSequenceClassification": f"modeling_{name}.{name}ForSequenceClassification",
+    }
+    write_json(
+        folder / "config.json",
+        {
+            "architectures": [f"{name}ForSequenceClassification"], "model_type": f"headrace-{name}",
+            "auto_map": code, "vocab_size": words, "hidden_size": width,
+            "id2label": {"0": "bad", "1": "good"}, "label2id": {"bad": 0, "good": 1},
+        },
+    )  # fmt: skip
+    (folder / f"configuration_{name}.py").write_text(OWN_CONFIG.replace("Own", name))
+    (folder / f"modeling_{name}.py").write_text(OWN_NETWORK.replace("Own", name))
+
+
+def test_code_of_a_versions_own_is_run_and_proved_only_if_the_operator_allows_it(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    write_own_code(libraries, fake.root / "v")
+    with pytest.raises(VersionError, match=r"auto_map.*conversion\.allowRemoteCode"):
+        converted(fake, tmp_path)
+    manifest = converted(fake, tmp_path, own_code=True, precision=Precision.FP32)
+    assert manifest.labels == ("bad", "good")
+    assert manifest.parity is not None
+    assert manifest.parity.texts > 100
+    assert manifest.parity.max_abs_difference <= 1e-5
+
+
+def test_inputs_that_the_network_does_not_take_are_named(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    write_own_code(libraries, fake.root / "v")
+    tiny_tokenizer(libraries[1], fake.root / "v")
+    with pytest.raises(VersionError, match=r"gives token_type_ids, which Own.*model_input_names"):
+        converted(fake, tmp_path, own_code=True)
+
+
+def test_code_of_a_versions_own_that_fails_is_the_versions_fault(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    write_own_code(libraries, fake.root / "v", "Broken")
+    (fake.root / "v" / "modeling_Broken.py").write_text("import a_package_that_nobody_has\n")
+    with pytest.raises(VersionError, match="a_package_that_nobody_has"):
+        converted(fake, tmp_path, own_code=True)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tiny_models import tokenizer
 
 from registry.convert.errors import VersionError
 from registry.convert.flavours import detect
+from registry.convert.steps import load_network
 
 pytestmark = pytest.mark.export
 
@@ -84,7 +86,7 @@ def test_a_head_of_other_labels_is_named_with_both_sizes(tmp_path: Path) -> None
 def test_weights_of_an_adapters_layers_are_refused_as_that(tmp_path: Path) -> None:
     folder = saved(tmp_path, "BertForSequenceClassification")
     renamed(folder, **{"query.weight": "query.base_layer.weight"})
-    with pytest.raises(VersionError, match=r"adapter.*base_layer.*merge_and_unload"):
+    with pytest.raises(VersionError, match=r"adapter.*base_layer.*merge_and_unload\) and register"):
         load(folder)
 
 
@@ -111,3 +113,41 @@ def test_two_conversions_of_one_checkpoint_load_the_same_numbers(tmp_path: Path)
     first, second = (load(folder).network.state_dict() for _ in range(2))  # type: ignore[attr-defined]
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_layer_that_two_files_hold_with_different_numbers_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = saved(tmp_path, "BertForSequenceClassification")
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    first, second = (f"model-0000{at}-of-00002.safetensors" for at in (1, 2))
+    files = dict.fromkeys(tensors, second) | {"classifier.bias": first}
+    index = {"metadata": {}, "weight_map": files}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    save_file({"classifier.bias": tensors["classifier.bias"]}, folder / first, {"format": "pt"})
+    save_file(tensors, folder / second, {"format": "pt"})
+    request: Any = SimpleNamespace(threads=1, allow_pickle=False, allow_remote_code=False)
+    assert load_network(request, detect(folder))
+    tensors["classifier.bias"] += 1
+    save_file(tensors, folder / second, {"format": "pt"})
+    with pytest.raises(VersionError, match=r"hold different weights called classifier\.bias, "):
+        load_network(request, detect(folder))
+
+
+def test_a_field_of_images_that_the_network_does_not_read_changes_nothing(tmp_path: Path) -> None:
+    assert load(saved(tmp_path, "BertForSequenceClassification", vision_config={"image_size": 8}))
+
+
+def test_a_network_that_takes_images_beside_texts_is_told_so(tmp_path: Path) -> None:
+    import transformers
+
+    config = transformers.LayoutLMv3Config(
+        **SMALL, coordinate_size=8, shape_size=8, visual_embed=False
+    )
+    transformers.LayoutLMv3ForSequenceClassification(config).save_pretrained(tmp_path)
+    tokenizer().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(VersionError, match=r"LayoutLMv3For\w+ reads images \(pixel_values\)"):
+        load(tmp_path)
