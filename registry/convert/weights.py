@@ -72,9 +72,7 @@ def require_one_of_each(original: OriginalTextModel) -> None:
     Raises:
         VersionError: the name and the files, or that the files can't be read.
     """
-    source = transformer_folder(original)
-    if not (source / WEIGHTS).is_file() and (source / _INDEX).is_file():
-        _join(_shards(source))
+    _join([_shard(path) for path in find_files(transformer_folder(original))])
 
 
 def weights_of(folder: Path) -> int:

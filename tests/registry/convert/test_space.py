@@ -132,7 +132,8 @@ def test_code_for_gateways_and_code_of_the_network_are_of_the_space(tmp_path: Pa
 def name_files_otherwise(folder: Path) -> None:
     name = "model-00001-of-00001.safetensors"
     (folder / WEIGHTS).rename(folder / name)
-    write_json(folder / f"{WEIGHTS}.index.json", {"weight_map": {"table": name}})
+    index = {"metadata": {}, "weight_map": {"table": name}}
+    write_json(folder / f"{WEIGHTS}.index.json", index)
 
 
 LEAVES: Mapping[str, Callable[[OriginalTextModel], OriginalTextModel]] = {
