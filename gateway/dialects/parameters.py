@@ -30,6 +30,8 @@ class PipelineParameters(msgspec.Struct, frozen=True):
     candidate_labels: list[str] | None = None
     hypothesis_template: str | None = None
     multi_label: bool | None = None
+    labels: list[str] | None = None
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
     normalize: bool | None = None
     precision: VectorPrecision | None = None
@@ -47,7 +49,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]")  # of names that go into a header
 _LISTED_NAMES = 20
 _NAME_CHARACTERS = 40
 _NULLABLE = "top_k"  # null says something: all labels
-_LISTS = ("candidate_labels", "kinds")
+_LISTS = ("candidate_labels", "labels", "kinds")
 _READ_BEFORE = frozenset({"truncation", "prompt_name", "return_all_scores"})
 
 

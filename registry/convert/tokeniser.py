@@ -17,8 +17,10 @@ from preprocess.buckets import automatic_buckets, checked_buckets
 from preprocess.encoder import TextEncoder
 from preprocess.errors import PreprocessError
 from preprocess.expressions import refuse_slow_expressions
+from preprocess.labelled_words import EntityEncoder
 from registry.convert.errors import VersionError
-from registry.convert.flavours.config import CONFIG, read_json
+from registry.convert.flavours.config import read_json
+from registry.convert.flavours.gliner import config_of
 from registry.convert.flavours.original import OriginalTextModel
 
 _PADS = ("[PAD]", "<pad>", "<PAD>", "[pad]")
@@ -83,7 +85,8 @@ def build(
             if requested == "auto"
             else checked_buckets(requested, spec.max_tokens)
         )
-        encoder = TextEncoder(data, spec)
+        kind = EntityEncoder if original.spans else TextEncoder
+        encoder = kind(data, spec)
         refuse_slow_expressions(tokenizer, encoder.own_expressions)
         return Tokeniser(data, encoder, spec, buckets)
     except (PreprocessError, ValueError) as error:
@@ -168,7 +171,7 @@ def _spec(
         **read_json(original.tokenizer / "special_tokens_map.json"),
         **read_json(original.tokenizer / "tokenizer_config.json"),
     }
-    config = read_json(original.folder / CONFIG)
+    config = config_of(original.folder)
     vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
     if pad_id is None:
         pad_id = _pad_id(config, vocabulary)
@@ -189,6 +192,7 @@ def _spec(
         vocabulary=vocabulary,
         prompts=dict(original.prompts),
         default_prompt=original.default_prompt,
+        spans=original.spans,
     )
 
 

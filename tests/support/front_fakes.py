@@ -12,7 +12,7 @@ from gateway_world import MemoryRecorder
 from tiny_models import VOCABULARY, asking_tokenizer, tokenizer
 
 from contracts.endpoint import Arm, Guardrail
-from contracts.manifest import TokenizerSpec
+from contracts.manifest import SpanSpec, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from gateway.admission.byte_budget import ByteBudget
@@ -37,6 +37,7 @@ from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
 from gateway.inference.tokens import MOST_CHARACTERS, refusing
 from preprocess.encoder import EncodedTexts, TextEncoder
+from preprocess.labelled_words import EntityEncoder
 from preprocess.tokens import Token, texts_of, tokens_of
 from preprocess.windows import ContextEncoder, WindowEncoder
 
@@ -55,6 +56,13 @@ CONTEXTS = ContextEncoder(
     asking_tokenizer().to_str().encode(),
     TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY),
 )
+ASKED = EntityEncoder(
+    tokenizer().to_str().encode(),
+    TokenizerSpec(
+        max_tokens=40, pad_id=0, unk_id=1, vocabulary=VOCABULARY,
+        spans=SpanSpec(widest=2, most_labels=3),
+    ),
+)  # fmt: skip
 MAX_CHARACTERS = 1000
 BYTES = 384 * 1024 * 1024  # of callers together
 _MOST_COUNTED = 100_000  # characters, whose words are tokens
@@ -74,6 +82,7 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         Task.TEXT_EMBEDDING: (),
         Task.SPARSE_EMBEDDING: (),
         Task.HYBRID_EMBEDDING: (),
+        Task.ENTITY_RECOGNITION: (),
         Task.TEXT_RANKING: LABELS[-1:],
         Task.TOKEN_CLASSIFICATION: TAGS,
         Task.ZERO_SHOT_CLASSIFICATION: ENTAILMENT,
@@ -84,7 +93,11 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         task=task,
         refs=tuple(ref(name, version) for version in versions),
         labels=labels,
-        dimension=4 if embeds or task is Task.HYBRID_EMBEDDING else None,
+        dimension=6
+        if task is Task.ENTITY_RECOGNITION
+        else 4
+        if embeds or task is Task.HYBRID_EMBEDDING
+        else None,
         max_tokens=128,
         max_texts=64,
         max_tokens_in_flight=10_000,
@@ -155,6 +168,18 @@ def span_logits(encoded: EncodedTexts) -> list[list[float]]:
     return [[sure.get(CONTEXTS.token(token), 0.0)] * 2 for ids in encoded.ids for token in ids]
 
 
+def span_scores(encoded: EncodedTexts) -> list[list[float]]:
+    """Soup is what the first label says, a word with its next one what the second one says."""
+    windows = encoded.windows
+    assert windows is not None
+    rows: list[list[float]] = []
+    for text, places, tokens in zip(windows.texts, windows.offsets, encoded.tokens, strict=True):
+        words = [text[start:end] for start, end in places]
+        rows += [[0.9 * (word == "soup"), 0, 0, 0, 0.6, 0] for word in words]
+        rows += [[0.0] * 6] * (tokens - len(words))
+    return rows
+
+
 def ranked(text: str, pair: str) -> list[float]:
     return [logit(text, pair)]
 
@@ -177,6 +202,9 @@ def model_output(task: Task, call: Call) -> tuple[list[list[float]], EncodedText
     elif task is Task.TOKEN_CLASSIFICATION:
         encoded = WINDOWS.encode(call.texts)
         values = tag_scores(encoded)
+    elif task is Task.ENTITY_RECOGNITION:
+        encoded = ASKED.encode(call.texts, call.pairs)
+        values = span_scores(encoded)
     elif task is Task.QUESTION_ANSWERING:
         encoded = CONTEXTS.encode(call.texts, call.pairs)
         values = span_logits(encoded)

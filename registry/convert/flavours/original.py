@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from contracts.manifest import SpanSpec
 from contracts.tasks import Task
 
 
@@ -67,6 +68,7 @@ class OriginalTextModel:
         lowercase: whether the model's files lower-case every text.
         loaded_by: the class of sentence-transformers that loads ``folder``; empty if
             transformers does.
+        spans: how it reads rows, if it finds spans by its caller's labels.
     """
 
     flavour: str
@@ -82,3 +84,4 @@ class OriginalTextModel:
     default_prompt: str | None = None
     lowercase: bool = False
     loaded_by: str = ""
+    spans: SpanSpec | None = None
