@@ -79,6 +79,7 @@ class Windows:
             tokeniser does not say; empty where nobody asks.
         special_first: whether rows begin with a special token.
         labels: that the texts were read with, of a task whose callers name them.
+        named: of these, those that the endpoint names too.
         widest: words that a span may have; then ``offsets`` are those of words.
     """
 
@@ -92,6 +93,7 @@ class Windows:
     words: list[list[int | None]] = field(default_factory=list)
     special_first: bool = True
     labels: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
     widest: int = 0
 
 

@@ -11,7 +11,7 @@ early. It knows no transport.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -37,9 +37,13 @@ USUAL_LABELS = ("person", "organization", "location", "date", "email address")
 _WORD = re.compile(r"\w+(?:[-_]\w+)*|\S")  # gliner's "whitespace" splitter
 
 
-def joined_labels(labels: Sequence[str]) -> str:
-    """Labels as the one second text that ``EntityEncoder`` takes them from."""
-    return json.dumps(list(labels), ensure_ascii=False)
+def joined_labels(labels: Sequence[str], named: Collection[str] = ()) -> str:
+    """Labels as the one second text that ``EntityEncoder`` takes them from.
+
+    ``named`` are those that the endpoint names, too.
+    """
+    both = [label for label in labels if label in named]
+    return json.dumps([list(labels), both], ensure_ascii=False)
 
 
 class _Prompt(NamedTuple):
@@ -79,9 +83,9 @@ class EntityEncoder(WindowEncoder):
             ParameterError: more labels than the model takes, labels that leave a row no room for a
                 text, or one that holds a mark.
         """
-        labels = USUAL_LABELS[: self._spans.most_labels]
+        labels, named = USUAL_LABELS[: self._spans.most_labels], ()
         if pairs:
-            labels = tuple(json.loads(pairs[0]))
+            labels, named = map(tuple, json.loads(pairs[0]))
         prompt = self._prompt(labels)
         frame, unk_id = self._single, self._spec.unk_id
         rows: list[list[int]] = []
@@ -114,6 +118,7 @@ class EntityEncoder(WindowEncoder):
                 offsets=offsets,
                 statistics=statistics,
                 labels=labels,
+                named=named,
                 widest=self._spans.widest,
             ),
         )

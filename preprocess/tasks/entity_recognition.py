@@ -14,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.events import NO_ENTITY, TextRecord
-from contracts.tasks import Task
+from contracts.tasks import MARKED, Task
 from preprocess.encoder import EncodedTexts, TextEncoder, Windows
 from preprocess.errors import ParameterError
 from preprocess.labelled_words import LABELS_PLACE, EntityEncoder, joined_labels
 from preprocess.scores import sigmoid
 from preprocess.tasks.head import (
+    NAMED,
     AnsweredTexts,
     Difference,
     Head,
+    Mark,
     Output,
     SecondText,
     Side,
@@ -49,6 +51,8 @@ class EntityRecognition(Head):
     parameters: ClassVar[frozenset[str]] = frozenset({"labels", "threshold", "multi_label"})
     everywhere: ClassVar[frozenset[str]] = parameters
     encoder: ClassVar[type[TextEncoder]] = EntityEncoder
+    kinds: ClassVar[frozenset[str]] = frozenset({MARKED})
+    counts_named: ClassVar[bool] = True
     probabilities: ClassVar[bool] = True
 
     def rows_of_text(self, parameters: Mapping[str, Any]) -> int:
@@ -75,32 +79,49 @@ class EntityRecognition(Head):
         check_labels(labels, LABELS_PLACE)
         if any(not label.isascii() for label in labels):
             _refuse_surrogates(labels)
-        return texts, [joined_labels(labels)] * len(texts)
+        named: Sequence[str] = parameters.get(NAMED, ())
+        return texts, [joined_labels(labels, named)] * len(texts)
 
     def _values(self, output: Values, *, multi_label: bool) -> Values:  # noqa: ARG002
         return sigmoid(output)
 
     def classes(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """The labels that the version names, any other one, and a text without any entity."""
+        """Any label, as far as conversions know, and a text without any entity."""
         return tuple(dict.fromkeys((*labels, OTHER_LABEL, NO_ENTITY)))
 
     def records(
-        self, encoded: EncodedTexts, values: Values, labels: tuple[str, ...]
+        self,
+        encoded: EncodedTexts,
+        values: Values,
+        labels: tuple[str, ...],  # noqa: ARG002 - callers name them
     ) -> list[TextRecord]:
         """The entities above the usual threshold; of one request at most ``MOST_RECORDED``.
 
-        A label that the version does not name is its caller's word, which no event holds.
+        A label that the endpoint does not name is its caller's word, which no event holds.
         """
+        named = () if encoded.windows is None else encoded.windows.named
         records: list[TextRecord] = []
         left = MOST_RECORDED
         for known, each in zip(encoded.statistics(), entities(encoded, values), strict=True):
             kept = [
-                (one.label if one.label in labels else OTHER_LABEL, one.score)
-                for one in each[:left]
+                (one.label if one.label in named else OTHER_LABEL, one.score) for one in each[:left]
             ]
             left -= len(kept)
             records.append(TextRecord(*known, label=None if each else NO_ENTITY, entities=kept))
         return records
+
+    def markable(self, labels: tuple[str, ...], asked: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002
+        """Whatever the endpoint names."""
+        return tuple(asked)
+
+    def marking(self, asked: Sequence[str]) -> dict[str, Any]:
+        """The labels that the endpoint names."""
+        return {"labels": list(asked)}
+
+    def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
+        """The entities, in the order of their places, each with a score from its threshold on."""
+        found = entities(_encoded(answer), answer.values, thresholds=thresholds)
+        return [[Mark(one.label, one.score, one.start, one.end) for one in each] for each in found]
 
     def difference(self, ours: Side, theirs: Side) -> Difference:
         """1 - F1 of the entities of each text; whether each that either has found is in both.
@@ -157,6 +178,7 @@ def entities(
     values: Values,
     *,
     threshold: float = USUAL_THRESHOLD,
+    thresholds: Mapping[str, float] | None = None,
     multi_label: bool = False,
 ) -> list[list[Entity]]:
     """The entities of each text, by their places in it.
@@ -165,26 +187,31 @@ def entities(
         encoded: rows of an ``EntityEncoder``.
         values: ``[tokens of all rows, widths * labels]`` probabilities.
         threshold: which the score of an entity is above.
+        thresholds: in its place, the least score of each label; others are not looked for.
         multi_label: a span may have several labels.
     """
     windows = encoded.windows
     if windows is None:
         raise ValueError("spans have no places in texts that were not encoded word by word")
+    above = np.full(len(windows.labels), threshold, np.float32)
+    if thresholds is not None:
+        least = [thresholds.get(label, np.inf) for label in windows.labels]
+        above = np.nextafter(np.array(least, np.float32), np.float32(0))
     found: list[list[Entity]] = []
     for row, end in enumerate(accumulate(encoded.tokens)):
         places = windows.offsets[row]
         start = end - encoded.tokens[row]
         columns = values.shape[1] // windows.widest
         scores = values[start : start + len(places)].reshape(-1, windows.widest, columns)
-        named = scores[:, :, : len(windows.labels)]
-        spans = _spans_above(named, threshold, multi_label=multi_label)
+        asked = scores[:, :, : len(windows.labels)]
+        spans = _spans_above(asked, above, multi_label=multi_label)
         chosen = _choose(spans, len(places))
         found.append([_entity(windows, row, spans, at) for at in chosen])
     return found
 
 
-def _spans_above(scores: Values, threshold: float, *, multi_label: bool) -> _Spans:
-    """The spans above a threshold, of scores ``[words, widths, labels]``.
+def _spans_above(scores: Values, above: Values, *, multi_label: bool) -> _Spans:
+    """The spans whose scores ``[words, widths, labels]`` are above the threshold of their label.
 
     If spans have one label each, only their best one.
     """
@@ -192,19 +219,18 @@ def _spans_above(scores: Values, threshold: float, *, multi_label: bool) -> _Spa
     if not scores.size:
         nowhere = np.empty(0, np.intp)
         return _Spans(nowhere, nowhere, nowhere, np.empty(0, np.float32))
+    found = np.where(scores > above, scores, np.float32(-1))
     if multi_label:
-        firsts, further, label = np.nonzero(scores > threshold)
+        firsts, further, label = np.nonzero(found >= 0)
     else:
-        best = scores.argmax(axis=2)
-        highest = np.take_along_axis(scores, best[:, :, None], axis=2)[:, :, 0]
-        firsts, further = np.nonzero(highest > threshold)
-        label = best[firsts, further]
+        firsts, further = np.nonzero(found.max(axis=2) >= 0)
+        label = found.argmax(axis=2)[firsts, further]
     whole = firsts + further < words
     firsts, further, label = firsts[whole], further[whole], label[whole]
-    found = scores[firsts, further, label]
-    order = np.argsort(-found, kind="stable")
+    best = scores[firsts, further, label]
+    order = np.argsort(-best, kind="stable")
     lasts = firsts + further
-    return _Spans(firsts[order], lasts[order], label[order], found[order])
+    return _Spans(firsts[order], lasts[order], label[order], best[order])
 
 
 def _choose(spans: _Spans, words: int) -> list[int]:

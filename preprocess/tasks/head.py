@@ -24,6 +24,7 @@ Output = list[str] | Values
 Observed = dict[str, list[float | str]]  # values of statistics, by name
 # Of a sparse vector ``index`` and ``value`` of what is not 0, by index.
 Weights = list[dict[str, float]]
+NAMED = "named labels"  # no parameter of a caller's has a space
 
 
 class SecondText(Enum):
@@ -137,6 +138,8 @@ class Head(ABC):
         further_columns: of its values, beside labels or the dimension.
         probabilities: whether values are probabilities, which users' own code must leave so.
         by_tokens: of heads of rank 3, whether users' own code may change values of tokens.
+        counts_named: whether its callers name labels, and those that the endpoint names too are
+            counted: ``rows`` gets these as the parameter ``NAMED``.
         reads_rows: whether it reads rows of a table, and no texts.
         generates: whether it writes text, token by token, on routes of its own; then nothing is
             batched here.
@@ -153,6 +156,7 @@ class Head(ABC):
     further_columns: ClassVar[int] = 0
     probabilities: ClassVar[bool] = False
     by_tokens: ClassVar[bool] = False
+    counts_named: ClassVar[bool] = False
     reads_rows: ClassVar[bool] = False
     generates: ClassVar[bool] = False
 
@@ -317,9 +321,16 @@ class Head(ABC):
         """Of each text float32 ``[tokens, dimension]``: of heads of the kind ``tokens``."""
         raise NotImplementedError
 
-    def markable(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """The labels that ``marks`` may find, of a model with these labels."""
+    def markable(self, labels: tuple[str, ...], asked: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002
+        """The labels that ``marks`` may find, of a model with these labels.
+
+        ``asked`` are those that the endpoint names, all of which a model finds whose callers do.
+        """
         return self.classes(labels)
+
+    def marking(self, asked: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - of heads
+        """The parameters of a request that is to find the labels which the endpoint names."""
+        return {}
 
     def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
         """What each text has of these labels: of heads of the kind ``MARKED``.

@@ -18,7 +18,7 @@ from preprocess.errors import InvalidTextError, ParameterError
 from preprocess.labelled_words import LENGTH_BASE, EntityEncoder, joined_labels
 from preprocess.tasks import HEADS
 from preprocess.tasks.entity_recognition import OTHER_LABEL, entities
-from preprocess.tasks.head import Side
+from preprocess.tasks.head import NAMED, Side
 
 HEAD = HEADS[Task.ENTITY_RECOGNITION]
 LABELS = ("film", "food")
@@ -161,14 +161,24 @@ def values_of(encoded: EncodedTexts, *found: tuple[int, int, int]) -> NDArray[np
     return scores.reshape(-1, WIDEST * MOST_LABELS)
 
 
-def test_entities_are_counted_by_labels_that_the_version_names() -> None:
-    encoded = encode("the good soup")
+def test_entities_are_counted_by_the_labels_that_the_endpoint_names() -> None:
+    texts, pairs = HEAD.rows(
+        ["the good soup"], None, {"labels": list(LABELS), NAMED: ("person", "food")}
+    )
+    encoded = ENCODER.encode(texts, pairs)
     values = values_of(encoded, (0, 0, 0), (2, 0, 1))
-    (record,) = HEAD.records(encoded, values, ("food",))
+    (record,) = HEAD.records(encoded, values, ())
     assert record.entities == [(OTHER_LABEL, 0.75), ("food", 0.75)]
-    assert set(HEAD.classes(("food",))) == {"food", OTHER_LABEL, NO_ENTITY}
-    (record,) = HEAD.records(encoded, values_of(encoded), ("food",))
+    (record,) = HEAD.records(encoded, values_of(encoded), ())
     assert (record.label, record.entities) == (NO_ENTITY, [])
+
+
+def test_a_label_is_found_from_its_own_threshold_on() -> None:
+    encoded = encode("the good soup")
+    values = values_of(encoded, (0, 1, 0), (0, 0, 1), (2, 0, 1))
+    found = entities(encoded, values, thresholds={"film": 0.76, "food": 0.75})
+    assert [(each.start, each.label) for each in found[0]] == [(0, "food"), (9, "food")]
+    assert entities(encoded, values, thresholds={"person": 0.1}) == [[]]
 
 
 def test_two_versions_are_apart_by_the_entities_that_only_one_has_found() -> None:

@@ -33,6 +33,7 @@ from gateway.errors import (
 )
 from gateway.events.buffer import Recorder
 from gateway.http.body import HttpLimits
+from gateway.inference.encoding import encode
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
 from gateway.inference.tokens import MOST_CHARACTERS, refusing
@@ -203,7 +204,7 @@ def model_output(task: Task, call: Call) -> tuple[list[list[float]], EncodedText
         encoded = WINDOWS.encode(call.texts)
         values = tag_scores(encoded)
     elif task is Task.ENTITY_RECOGNITION:
-        encoded = ASKED.encode(call.texts, call.pairs)
+        encoded = encode(ASKED, call)
         values = span_scores(encoded)
     elif task is Task.QUESTION_ANSWERING:
         encoded = CONTEXTS.encode(call.texts, call.pairs)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from front_fakes import Behind, FakePredictor, asked, view
+from front_fakes import Behind, FakePredictor, asked, guard, view
 
 from contracts.tasks import Task
 
@@ -49,6 +49,22 @@ async def test_other_dialects_take_the_labels_too() -> None:
         parameters={**parameters, "labels": json.dumps(LABELS)},
     )
     assert rounded(json.loads(oip["outputs"][0]["data"][0])) == [SOUP]
+
+
+async def test_guardrails_look_for_the_labels_that_the_endpoint_names() -> None:
+    made = Behind(FakePredictor.with_endpoints())
+    rules: dict[str, Any] = {"labels": {"food": 0.9, "phrase": 0.7}}
+    made.predictor.views["guard"] = guard(Task.ENTITY_RECOGNITION, **rules)
+    long = f"{TEXT}. " * 2 + "x" * 300
+    path = "/endpoints/guard/beta/litellm_basic_guardrail_api"
+    body = {"input_type": "request", "texts": [TEXT, "the rain"]}
+    found = (await asked(made, "POST", path, json=body)).json()
+    assert found == {
+        "action": "GUARDRAIL_INTERVENED", "texts": ["the [food] was cold", "the rain"]
+    }  # fmt: skip
+    path = "/endpoints/guard/api/v1/text/contents"
+    found = (await asked(made, "POST", path, json={"contents": [long]})).json()
+    assert [(each["start"], each["text"]) for each in found[0]] == [(4, "soup"), (23, "soup")]
 
 
 BAD: list[tuple[dict[str, Any], int, str]] = [
