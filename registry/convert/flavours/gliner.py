@@ -94,7 +94,9 @@ def read_model(folder: Path, tokenizer: Path, task: Task | None) -> OriginalText
         tokenizer=tokenizer,
         task=found,
         max_tokens=files.max_tokens_of(
-            encoder, files.read_json(tokenizer / "tokenizer_config.json")
+            # Positions that are only relative have no end: the package cuts no text by them.
+            encoder if encoder.get("position_biased_input", True) else {},
+            files.read_json(tokenizer / "tokenizer_config.json"),
         ),
         spans=spans,
     )

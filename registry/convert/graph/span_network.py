@@ -27,6 +27,7 @@ from registry.convert.flavours.config import read_json
 from registry.convert.flavours.original import OriginalTextModel
 
 _SHOWN = 60
+_COUNTED = ".position_ids"  # 0, 1, 2, ..., which older checkpoints hold
 _NO_SPAN = -16.0  # the logit of what is no span, or no label: a probability of 1e-7
 _DROPPED = 0.0  # dropout does nothing when a model answers
 
@@ -131,10 +132,11 @@ def load(original: OriginalTextModel, *, threads: int, allow_pickle: bool) -> Sp
         found = network.load_state_dict(weights, strict=False)
     except RuntimeError as error:  # of other sizes
         raise VersionError(f"the weights do not fit {gliner.CONFIG}: {error}") from error
-    if found.missing_keys or found.unexpected_keys:
+    unexpected = [name for name in found.unexpected_keys if not name.endswith(_COUNTED)]
+    if found.missing_keys or unexpected:
         what, names = (
             ("lacks", found.missing_keys) if found.missing_keys
-            else ("has more than the network answers with:", found.unexpected_keys)
+            else ("has more than the network answers with:", unexpected)
         )  # fmt: skip
         raise VersionError(f"the checkpoint {what} {', '.join(sorted(names)[:3])}")
     _require_marks(tokenizer, original.spans)

@@ -36,6 +36,11 @@ def test_its_configuration_says_how_rows_are_made(tmp_path: Path) -> None:
     assert (found.spans.label_mark, found.spans.text_mark) == ("<<ENT>>", "<<SEP>>")
 
 
+def test_an_encoder_without_positions_of_its_own_has_no_longest_row(tmp_path: Path) -> None:
+    encoder = {**ENCODER, "position_biased_input": False}
+    assert detect(checkpoint(tmp_path, encoder_config=encoder)).max_tokens is None
+
+
 @pytest.mark.parametrize(("said", "taken"), [(3, 25), (None, 25), (1000, 64)])
 def test_a_request_may_name_25_to_64_labels(tmp_path: Path, said: Any, taken: int) -> None:
     spans = detect(checkpoint(tmp_path, max_types=said)).spans
