@@ -41,7 +41,7 @@ setup: .venv/.dev  ## installs what checks and tests need
 .venv/.dev: .venv/.uv locks/dev.txt locks/build.txt pyproject.toml
 	@.ci/environment code dev && touch $@ .venv/.local
 
-.venv/.parts: .venv/.dev locks/triton.txt locks/export.txt locks/minilm.txt
+.venv/.parts: .venv/.dev locks/triton.txt locks/export.txt locks/minilm.txt locks/gliner.txt
 	@.ci/environment parts && touch $@
 
 # Clients of the gateway, MkDocs and tools of a release: each in an environment of its own.
@@ -93,7 +93,7 @@ real: .venv/.dev .venv/.parts  ## the tests on a real Triton, Kafka and MLflow
 	$(BIN)/pytest -n $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
 
 export: .venv/.dev .venv/.parts  ## the tests that need torch, in its own environment
-	PYTHONPATH="$$(cat .venv/.export):$(CURDIR)/.venv/minilm" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)
+	PYTHONPATH="$$(cat .venv/.export):$(CURDIR)/.venv/minilm:$(CURDIR)/.venv/gliner" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)
 
 durations: .venv/.dev .venv/.parts  ## each part of the tests by itself, with the slowest of it: for docs/testing.md
 	@for part in quick unit real export charts; do $(MAKE) $$part PYTEST_FLAGS="--durations=40 --durations-min=0.5 $(PYTEST_FLAGS)" || exit 1; done

@@ -82,6 +82,19 @@ class QueryDocumentSpec(_ManifestModel):
     mean: bool = Field(False, description="a score is a mean over the query's tokens, and no sum")
 
 
+class SpanSpec(_ManifestModel):
+    """How a model that finds spans by its caller's labels reads a row, and its bounds.
+
+    A row is the labels, a mark before each, another mark, and the words of the text.
+    """
+
+    label_mark: str = "<<ENT>>"
+    text_mark: str = "<<SEP>>"
+    most_words: int = Field(384, ge=1, description="of a text; what is behind them is not read")
+    widest: int = Field(12, ge=1, description="words of a span, at most")
+    most_labels: int = Field(25, ge=1, description="that one request may name")
+
+
 class TokenizerSpec(_ManifestModel):
     """What the gateway needs beside ``tokenizer.json`` to make the model's tensors.
 
@@ -99,6 +112,7 @@ class TokenizerSpec(_ManifestModel):
     prompts: dict[str, str] = {}
     default_prompt: str | None = Field(None, description="name of the usual one, if there is one")
     sides: QueryDocumentSpec | None = Field(None, description="of late interaction")
+    spans: SpanSpec | None = Field(None, description="of entity-recognition")
 
 
 class VectorRanges(_ManifestModel):

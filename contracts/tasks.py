@@ -35,6 +35,7 @@ class Task(StrEnum):
     TEXT_RANKING = "text-ranking"
     TOKEN_CLASSIFICATION = "token-classification"
     ZERO_SHOT_CLASSIFICATION = "zero-shot-classification"
+    ENTITY_RECOGNITION = "entity-recognition"
     QUESTION_ANSWERING = "question-answering"
     TABULAR_CLASSIFICATION = "tabular-classification"
     TABULAR_REGRESSION = "tabular-regression"
@@ -173,6 +174,12 @@ _TENSORS: dict[Task, TaskTensors] = {
     ),
     # Of the caller's candidate labels, in the order in which they were sent.
     Task.ZERO_SHOT_CLASSIFICATION: TaskTensors(_LOGITS, _LABELS),
+    # For each word, a logit for each width of a span that begins there and each label: see
+    # preprocess.tasks.entity_recognition.
+    Task.ENTITY_RECOGNITION: TaskTensors(
+        _TOKEN_LOGITS,
+        (TensorSpec(name="ENTITIES", datatype=Datatype.BYTES, shape=(-1,)),),
+    ),
     # Two logits a token: that an answer starts there, and that one ends there.
     Task.QUESTION_ANSWERING: TaskTensors(
         _TOKEN_LOGITS,

@@ -44,7 +44,7 @@ class PackageError(Exception):
 
 
 # Their answers are made of single tokens, so that the tokeniser has to be in this process.
-READ_HERE = frozenset((Task.TOKEN_CLASSIFICATION, Task.TEXT_GENERATION))
+READ_HERE = frozenset((Task.TOKEN_CLASSIFICATION, Task.ENTITY_RECOGNITION, Task.TEXT_GENERATION))
 # Of its file: what a tokeniser takes here, with the words that it learns. What each really takes
 # differs by its kind: measured were 6 to 31 (``docs/scale.md``).
 BYTES_OF_A_FILE_BYTE = 20

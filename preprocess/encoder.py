@@ -78,6 +78,9 @@ class Windows:
         words: for each row, which word of the text each of these tokens belongs to, None if the
             tokeniser does not say; empty where nobody asks.
         special_first: whether rows begin with a special token.
+        labels: that the texts were read with, of a task whose callers name them.
+        named: of these, those that the endpoint names too.
+        widest: words that a span may have; then ``offsets`` are those of words.
     """
 
     reader: TokenReader
@@ -89,6 +92,9 @@ class Windows:
     statistics: list[Statistics]
     words: list[list[int | None]] = field(default_factory=list)
     special_first: bool = True
+    labels: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    widest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

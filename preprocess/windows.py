@@ -68,7 +68,7 @@ class WindowEncoder(TextEncoder):
         for index, text in enumerate(texts):
             ids, places, _, truncated = self._tokens(index, text, self._most_tokens)
             unk = 0 if self._spec.unk_id is None else ids.count(self._spec.unk_id)
-            words = _words_seen(text, places, cut=truncated)
+            words = count_words_seen(text, places, cut=truncated)
             statistics.append((max(1, len(ids) + frame.size), words, unk, truncated))
             for start in _starts(len(ids), self._room, self.stride):
                 part = ids[start : start + self._room]
@@ -79,7 +79,7 @@ class WindowEncoder(TextEncoder):
                 text_of.append(index)
                 starts.append(start)
                 offsets.append(places[start : start + self._room])
-        return _encoded(
+        return encoded_windows(
             rows,
             types,
             self._spec.unk_id,
@@ -175,14 +175,14 @@ class ContextEncoder(WindowEncoder):
             if question is not last:  # the same object where one question has many contexts
                 last = question
                 asked, asked_places, _, cut = self._tokens(index, question, most_asked)
-                asked_words = _words_seen(question, asked_places, cut=cut)
+                asked_words = count_words_seen(question, asked_places, cut=cut)
             room = self._spec.max_tokens - frame.size - len(asked)
             stride = self.stride_beside(len(asked))
             most = room + (MOST_WINDOWS - 1) * (room - stride)
             ids, places, word_of, truncated = self._tokens(index, context, most, pair=True)
             unk_id = self._spec.unk_id
             unk = 0 if unk_id is None else asked.count(unk_id) + ids.count(unk_id)
-            seen = asked_words + _words_seen(context, places, cut=truncated)
+            seen = asked_words + count_words_seen(context, places, cut=truncated)
             size = len(asked) + len(ids) + frame.size
             statistics.append((max(1, size), seen, unk, cut or truncated))
             for start in _starts(len(ids), room, stride):
@@ -196,7 +196,7 @@ class ContextEncoder(WindowEncoder):
                 before.append(len(frame.before) + len(asked) + len(frame.between))
                 offsets.append(places[start : start + room])
                 words.append(word_of[start : start + room])
-        return _encoded(
+        return encoded_windows(
             rows,
             types,
             self._spec.unk_id,
@@ -219,14 +219,16 @@ def _starts(tokens: int, room: int, stride: int) -> range:
     return range(0, max(1, tokens - stride), room - stride)
 
 
-def _words_seen(text: str, places: Offsets, *, cut: bool) -> int:
+def count_words_seen(text: str, places: Offsets, *, cut: bool) -> int:
+    """Pieces between white space, up to the last place if the text was cut."""
     seen = text[: places[-1][1]] if cut and places else text
     return len(seen.split())
 
 
-def _encoded(
+def encoded_windows(
     rows: list[list[int]], types: list[list[int]], unk_id: int | None, windows: Windows
 ) -> EncodedTexts:
+    """Rows that are windows of texts, with their token types, which may be none."""
     return EncodedTexts(
         ids=rows,
         type_ids=types or None,

@@ -41,6 +41,7 @@ from gateway.inference.generation import Generation
 from gateway.request_context import RequestContext
 from preprocess.errors import ParameterError
 from preprocess.tasks import HEADS, Head, SecondText
+from preprocess.tasks.head import NAMED
 from preprocess.tokens import Token
 
 T = TypeVar("T")
@@ -380,7 +381,10 @@ def _rows(view: EndpointView, query: Query) -> tuple[list[str], list[str] | None
         times = head.rows_of_text(query.parameters)
         if times > 1:
             _check_rows(len(query.texts), times, view.max_texts)
-        texts, pairs = head.rows(query.texts, query.pairs, query.parameters)
+        parameters = query.parameters
+        if head.counts_named and view.guardrail is not None:
+            parameters = {**parameters, NAMED: tuple(view.guardrail.labels)}
+        texts, pairs = head.rows(query.texts, query.pairs, parameters)
     except ParameterError as error:
         raise InvalidInputError(f"{error}.") from error
     if pairs is None and second_text is SecondText.REQUIRED:

@@ -185,14 +185,16 @@ def _guard_texts(view: EndpointView, texts: list[str], *, truncate: bool | None)
     check_texts(len(texts), view)
     if truncate is None:
         truncate = view.guardrail.long_texts == "cut"
-    kept = list(texts) if head.by_tokens else [text[:_SHOWN_CHARACTERS] for text in texts]
-    query = Query(texts, truncate=truncate, kept=head.by_tokens)
+    finds_places = head.rank > 2
+    kept = list(texts) if finds_places else [text[:_SHOWN_CHARACTERS] for text in texts]
+    asked = head.marking(tuple(view.guardrail.labels))
+    query = Query(texts, parameters=asked, truncate=truncate, kept=finds_places)
     return _GuardedTexts(query, view.guardrail, kept, list(map(len, texts)))
 
 
 def _check_labels(rules: Guardrail, task: Task, labels: tuple[str, ...]) -> None:
     """A label that the model does not have would never be found, and every text pass."""
-    if unknown := rules.name_unknown(HEADS[task].markable(labels)):
+    if unknown := rules.name_unknown(HEADS[task].markable(labels, tuple(rules.labels))):
         raise InvalidInputError(f"spec.guardrail.labels: {unknown}.")
 
 

@@ -14,7 +14,9 @@ a list of ``{"index", "value"}``, many a list of such lists. For token classific
 text a list of entities, many a list of such lists; ``parameters.aggregation_strategy`` and
 ``ignore_labels`` are those of the pipeline, ``simple`` and ``["O"]`` where they are not set. For
 zero-shot classification, with ``parameters.candidate_labels``: one text a list of ``{"label",
-"score"}``, best first, many a list of such lists. For question answering, ``inputs`` is
+"score"}``, best first, many a list of such lists. For entity recognition, with
+``parameters.labels``, and ``threshold`` (0.5) and ``multi_label`` (false) as the ``gliner`` package
+has them: entities as for token classification. For question answering, ``inputs`` is
 ``{"question", "context"}``, or a list of it: one question gets ``{"score", "start", "end",
 "answer"}``, or a list of it with ``parameters.top_k``. For sentence similarity, ``inputs`` is
 ``{"source_sentence", "sentences"}``, answered by a list of cosines. A text is a string, or

@@ -34,6 +34,8 @@ class PipelineParameters(msgspec.Struct, frozen=True):
     candidate_labels: list[str] | None = None
     hypothesis_template: str | None = None
     multi_label: bool | None = None
+    labels: list[str] | None = None
+    threshold: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None
     normalize: bool | None = None
     precision: VectorPrecision | None = None
@@ -51,7 +53,7 @@ _ODD = re.compile(r"[^A-Za-z0-9_-]")  # of names that go into a header
 _LISTED_NAMES = 20
 _NAME_CHARACTERS = 40
 _NULLABLE = "top_k"  # null says something: all labels
-_LISTS = ("candidate_labels", "kinds")
+_LISTS = ("candidate_labels", "labels", "kinds")
 # Of pipelines' own parameters and the Hub's clients', those that mean nothing here.
 _OF_PIPELINES = frozenset(
     {

@@ -153,7 +153,12 @@ class AnswerCache:
     def _keys(self, package: str, scope: str, encoded: EncodedTexts) -> list[Key]:
         types = encoded.type_ids
         return [
-            (package, scope, array("I", ids).tobytes(), b"" if types is None else bytes(types[at]))
+            (
+                package,
+                scope,
+                array("I", ids).tobytes(),
+                b"" if types is None else array("i", types[at]).tobytes(),
+            )
             for at, ids in enumerate(encoded.ids)
         ]
 

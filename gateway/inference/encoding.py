@@ -20,7 +20,12 @@ from gateway.errors import RETRY_AFTER_SECONDS, InvalidInputError, OverloadedErr
 from gateway.packages import ServedModel
 from gateway.tokenising.on_demand import OnDemand
 from preprocess.encoder import EncodedTexts
-from preprocess.errors import InvalidRowError, InvalidTextError, UnknownPromptError
+from preprocess.errors import (
+    InvalidRowError,
+    InvalidTextError,
+    ParameterError,
+    UnknownPromptError,
+)
 from preprocess.expressions import is_panic
 from preprocess.table import Encoder
 from preprocess.tokeniser_process import messages
@@ -40,11 +45,12 @@ def encode(encoder: Encoder, call: Call) -> EncodedTexts:
 
     Raises:
         InvalidInputError: a text that no tokeniser can read, or that this one gives up on, a row
-            of a table that the model can't read, or a prompt that the version lacks.
+            of a table that the model can't read, labels that leave no room for a text, or a prompt
+            that the version lacks.
     """
     try:
         return encoder.encode_prompted(call.texts, call.pairs, call.prompt_name)
-    except (InvalidTextError, InvalidRowError, UnknownPromptError) as error:
+    except (InvalidTextError, InvalidRowError, ParameterError, UnknownPromptError) as error:
         raise InvalidInputError(f"{error}.") from error
     except BaseException as panic:
         if not is_panic(panic):

@@ -27,6 +27,7 @@ Weights = list[dict[str, float]]
 # Places of texts from the best to the worst, and of each, in this order, what callers see as its
 # score, and the same before it was made a probability.
 Ranking = tuple[Sequence[int], list[float], list[float]]
+NAMED = "named labels"  # no parameter of a caller's has a space
 
 
 class SecondText(Enum):
@@ -140,6 +141,8 @@ class Head(ABC):
         further_columns: of its values, beside labels or the dimension.
         probabilities: whether values are probabilities, which users' own code must leave so.
         by_tokens: of heads of rank 3, whether users' own code may change values of tokens.
+        counts_named: whether its callers name labels, and those that the endpoint names too are
+            counted: ``rows`` gets these as the parameter ``NAMED``.
         reads_rows: whether it reads rows of a table, and no texts.
         generates: whether it writes text, token by token, on routes of its own; then nothing is
             batched here.
@@ -156,6 +159,7 @@ class Head(ABC):
     further_columns: ClassVar[int] = 0
     probabilities: ClassVar[bool] = False
     by_tokens: ClassVar[bool] = False
+    counts_named: ClassVar[bool] = False
     reads_rows: ClassVar[bool] = False
     generates: ClassVar[bool] = False
 
@@ -332,9 +336,16 @@ class Head(ABC):
         """Numbers of ``outputs`` that are in no value: zeros behind the vectors of a text."""
         return 0
 
-    def markable(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        """The labels that ``marks`` may find, of a model with these labels."""
+    def markable(self, labels: tuple[str, ...], asked: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002
+        """The labels that ``marks`` may find, of a model with these labels.
+
+        ``asked`` are those that the endpoint names, all of which a model finds whose callers do.
+        """
         return self.classes(labels)
+
+    def marking(self, asked: Sequence[str]) -> dict[str, Any]:  # noqa: ARG002 - of heads
+        """The parameters of a request that is to find the labels which the endpoint names."""
+        return {}
 
     def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
         """What each text has of these labels: of heads of the kind ``MARKED``.

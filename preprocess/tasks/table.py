@@ -9,6 +9,7 @@ from types import MappingProxyType
 from contracts.tasks import HEADS_GROUP, Task, load_installed
 from preprocess.tasks.classification import TextClassification
 from preprocess.tasks.embedding import TextEmbedding
+from preprocess.tasks.entity_recognition import EntityRecognition
 from preprocess.tasks.generation import TextGeneration
 from preprocess.tasks.head import Head
 from preprocess.tasks.hybrid import HybridEmbedding
@@ -33,6 +34,7 @@ HEADS: Mapping[Task, Head] = MappingProxyType(
                 MultiVectorEmbedding(),
                 TokenClassification(),
                 ZeroShotClassification(),
+                EntityRecognition(),
                 QuestionAnswering(),
                 TabularClassification(),
                 TabularRegression(),

@@ -120,7 +120,7 @@ class TokenClassification(Head):
             distance.append(1 - 2 * len(both) / (len(one) + len(other)) if every else 0.0)
         return Difference(np.array(distance), equal, [], np.empty(0))
 
-    def markable(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+    def markable(self, labels: tuple[str, ...], asked: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002
         """The types of entities."""
         return tuple(name for name in self.classes(labels) if name != NO_ENTITY)
 

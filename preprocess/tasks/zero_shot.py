@@ -79,7 +79,7 @@ class ZeroShotClassification(TextClassification):
             )
         labels: Sequence[str] = parameters["candidate_labels"]
         template: str = parameters.get("hypothesis_template", _TEMPLATE)
-        _check_labels(labels)
+        check_labels(labels, _LABELS)
         _check_sentences(labels, template)
         sentences = [template.replace(_PLACE, label) for label in labels]
         # A text is the same object in all its rows, by which the encoder knows it again.
@@ -135,13 +135,17 @@ class ZeroShotClassification(TextClassification):
         return {"LABEL": labels, "SCORE": np.array(highest, np.float32), "SCORES": scores}
 
 
-def _check_labels(labels: Sequence[str]) -> None:
+def check_labels(labels: Sequence[str], place: str) -> None:
+    """Refuses labels that can't be told apart; raises ``ParameterError``.
+
+    ``place`` is where the request has them.
+    """
     seen: set[str] = set()
     for index, label in enumerate(labels):
         if not label.strip():
-            raise ParameterError(f"{_LABELS}[{index}]", "the label is empty")
+            raise ParameterError(f"{place}[{index}]", "the label is empty")
         if label in seen:
-            raise ParameterError(f"{_LABELS}[{index}]", f"{label[:_SHOWN]!r} is there twice")
+            raise ParameterError(f"{place}[{index}]", f"{label[:_SHOWN]!r} is there twice")
         seen.add(label)
 
 

@@ -93,6 +93,8 @@ class TaskForm:
             empty if transformers does.
         encoder_decoder: the loader of those with an encoder of their own; empty for none such.
         generates: whether it writes text, token by token.
+        own_network: whether the network is of no library that loads it: ``graph.span_network`` has
+            it, and nothing else is tried.
         scaled: whether differences are divided by the mean length of the original's vectors.
         limits: what each figure of a precision is held to.
     """
@@ -117,6 +119,7 @@ class TaskForm:
     scaled: bool = False
     encoder_decoder: str = ""
     generates: bool = False
+    own_network: bool = False
 
 
 # Of probabilities of tokens. A text has hundreds of them, so that the largest difference is of the
@@ -255,6 +258,19 @@ FORMS: Mapping[Task, TaskForm] = MappingProxyType(
             limits=_CLASSIFIED,
             agreement=AgreementKind.EQUAL_LABELS,
             named=ENTAILED,
+        ),
+        # No trained model was measured, so that float32 alone has limits.
+        Task.ENTITY_RECOGNITION: TaskForm(
+            loader="",
+            exported="logits",
+            architecture=("GLiNER",),
+            outputs=("logits",),
+            limits={Precision.FP32: _EXACT},
+            agreement=AgreementKind.NONE,
+            telling=frozenset(),
+            has_labels=False,
+            pairs=False,
+            own_network=True,
         ),
         Task.QUESTION_ANSWERING: TaskForm(
             loader="AutoModelForQuestionAnswering",

@@ -160,6 +160,8 @@ def _suitable_config(original: OriginalTextModel) -> Json:
         raise VersionError(f"{original.task} joins several outputs, which only a graph does")
     if original.sides is not None:
         raise VersionError(f"{original.task} has vectors of tokens, which only a graph gives")
+    if FORMS[original.task].own_network:
+        raise VersionError(f"{original.task} has a network that the packed engine does not know")
     folder = transformer_folder(original)
     if file := runs_own_code(folder):
         raise VersionError(f"{file} asks for code of its own, which the packed engine does not run")

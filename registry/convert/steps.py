@@ -135,7 +135,10 @@ def load_network(request: ConversionRequest, original: OriginalTextModel) -> Any
         VersionError: they can't load it, or not all libraries would load the same.
     """
     # Imported only for PyTorch versions: it is slow, and needs an environment of its own.
-    from registry.convert.graph import export  # noqa: PLC0415
+    from registry.convert.graph import export, span_network  # noqa: PLC0415
+
+    if FORMS[original.task].own_network:
+        return _load_spans(request, original, span_network)
 
     weights.require_one_of_each(original)
     return export.load(
@@ -166,6 +169,26 @@ def load_original(
         )
         values = values_of(original.task, outputs, multi_label=original.multi_label)
         return values, original.flavour
+
+    return loaded, built, answers
+
+
+def _load_spans(
+    request: ConversionRequest,
+    original: OriginalTextModel,
+    network: Any,  # noqa: ANN401
+) -> tuple[Any, tokeniser.Tokeniser, Answers]:
+    """The same of a model that finds spans by labels; ``network`` is ``graph.span_network``."""
+    loaded = network.load(original, threads=request.threads, allow_pickle=request.allow_pickle)
+    built = tokeniser.build(
+        original, request.serving, pad_id=loaded.pad_id, rows=loaded.embedding_rows
+    )
+
+    def answers(compared: texts.EvaluationTexts) -> tuple[Floats, str]:
+        encoded = built.encoder.encode(compared.texts)
+        loaded.require_rows(compared.texts, encoded)
+        outputs = loaded.outputs(encoded)
+        return values_of(original.task, outputs, multi_label=False), original.flavour
 
     return loaded, built, answers
 

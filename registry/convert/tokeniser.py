@@ -18,9 +18,11 @@ from preprocess.buckets import automatic_buckets, checked_buckets
 from preprocess.encoder import TextEncoder
 from preprocess.errors import PreprocessError
 from preprocess.expressions import refuse_slow_expressions
+from preprocess.labelled_words import EntityEncoder
 from preprocess.late_interaction import QueryDocumentEncoder
 from registry.convert.errors import VersionError
-from registry.convert.flavours.config import CONFIG, read_json
+from registry.convert.flavours.config import read_json
+from registry.convert.flavours.gliner import config_of
 from registry.convert.flavours.original import OriginalSides, OriginalTextModel
 from registry.convert.flavours.sides import DOCUMENT
 
@@ -97,11 +99,17 @@ def build(
             if requested == "auto"
             else checked_buckets(requested, spec.max_tokens)
         )
-        encoder = (TextEncoder if spec.sides is None else QueryDocumentEncoder)(data, spec)
+        encoder = _kind_of(spec)(data, spec)
         refuse_slow_expressions(tokenizer, encoder.own_expressions)
         return Tokeniser(data, encoder, spec, buckets, longest)
     except (PreprocessError, ValueError) as error:
         raise VersionError(f"the tokeniser can't be used: {error}") from error
+
+
+def _kind_of(spec: TokenizerSpec) -> type[TextEncoder]:
+    if spec.sides is not None:
+        return QueryDocumentEncoder
+    return TextEncoder if spec.spans is None else EntityEncoder
 
 
 def _with_rows(tokenizer: Tokenizer, rows: int) -> Tokenizer:
@@ -179,7 +187,7 @@ def _spec(
     """Ids and limits for the manifest."""
     definition = json.loads(tokenizer.to_str())
     named = _read_names(original)
-    config = read_json(original.folder / CONFIG)
+    config = config_of(original.folder)
     vocabulary = tokenizer.get_vocab_size(with_added_tokens=True)
     if pad_id is None:
         pad_id = _pad_id(config, vocabulary)
@@ -200,6 +208,7 @@ def _spec(
         vocabulary=vocabulary,
         prompts=dict(original.prompts),
         default_prompt=original.default_prompt,
+        spans=original.spans,
     )
 
 

@@ -591,7 +591,7 @@ def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
     head = HEADS[stable.task]
     if MARKED not in head.kinds:
         return f"spec.guardrail: {stable.task} finds no labels in texts"
-    why = wanted.name_unknown(head.markable(stable.labels))
+    why = wanted.name_unknown(head.markable(stable.labels, tuple(wanted.labels)))
     return f"spec.guardrail.labels: {why}" if why else ""
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_models import VOCABULARY, asking_tokenizer, tokenizer
 
-from contracts.manifest import TokenizerSpec
+from contracts.manifest import SpanSpec, TokenizerSpec
 from contracts.tasks import CLASSES, MARKED, Task
 from preprocess.edits import EditError, form_of, is_editable, shown, taken
 from preprocess.encoder import EncodedTexts, TextEncoder
@@ -19,7 +19,9 @@ from preprocess.tasks.head import Values
 LABELS = ("negative", "positive")
 CLASSIFIER, VECTORS = HEADS[Task.TEXT_CLASSIFICATION], HEADS[Task.TEXT_EMBEDDING]
 TOKENS, QUESTIONS = HEADS[Task.TOKEN_CLASSIFICATION], HEADS[Task.QUESTION_ANSWERING]
-_SPEC = TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY)
+_SPEC = TokenizerSpec(
+    max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY, spans=SpanSpec(most_labels=1)
+)
 _words = st.lists(st.sampled_from(["soup", "was", "cold", "zzz"]), max_size=30).map(" ".join)
 
 

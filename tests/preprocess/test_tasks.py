@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from tiny_models import VOCABULARY, tokenizer
 
-from contracts.manifest import TokenizerSpec
+from contracts.manifest import SpanSpec, TokenizerSpec
 from contracts.tasks import ENGINE_OUTPUT, PUBLIC_OUTPUTS, Task
 from preprocess.encoder import EncodedTexts
 from preprocess.scores import sigmoid
@@ -39,7 +39,8 @@ class Values:
 
 
 def tiny() -> tuple[bytes, TokenizerSpec]:
-    spec = TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY)
+    spans = SpanSpec(widest=1, most_labels=2)
+    spec = TokenizerSpec(max_tokens=16, pad_id=0, unk_id=1, vocabulary=VOCABULARY, spans=spans)
     return tokenizer().to_str().encode(), spec
 
 

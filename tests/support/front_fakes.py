@@ -12,7 +12,7 @@ from gateway_world import MemoryRecorder
 from tiny_models import VOCABULARY, asking_tokenizer, tokenizer
 
 from contracts.endpoint import Arm, Guardrail
-from contracts.manifest import QueryDocumentSpec, TokenizerSpec
+from contracts.manifest import QueryDocumentSpec, SpanSpec, TokenizerSpec
 from contracts.model import ModelRef
 from contracts.tasks import GIVE_VECTORS, Task
 from gateway.admission.byte_budget import ByteBudget
@@ -33,10 +33,12 @@ from gateway.errors import (
 )
 from gateway.events.buffer import Recorder
 from gateway.http.body import HttpLimits
+from gateway.inference.encoding import encode
 from gateway.inference.feedback import FeedbackReceiver
 from gateway.inference.receipts import Receipts
 from gateway.inference.tokens import MOST_CHARACTERS, refusing
 from preprocess.encoder import EncodedTexts, TextEncoder
+from preprocess.labelled_words import EntityEncoder
 from preprocess.late_interaction import QueryDocumentEncoder
 from preprocess.tokens import Token, texts_of, tokens_of
 from preprocess.windows import ContextEncoder, WindowEncoder
@@ -67,6 +69,13 @@ SIDES = QueryDocumentEncoder(
         ),
     ),
 )  # fmt: skip
+ASKED = EntityEncoder(
+    tokenizer().to_str().encode(),
+    TokenizerSpec(
+        max_tokens=40, pad_id=0, unk_id=1, vocabulary=VOCABULARY,
+        spans=SpanSpec(widest=2, most_labels=3),
+    ),
+)  # fmt: skip
 MAX_CHARACTERS = 1000
 BYTES = 384 * 1024 * 1024  # of callers together
 _MOST_COUNTED = 100_000  # characters, whose words are tokens
@@ -85,6 +94,13 @@ def space_of(version: str) -> str:
     return version * 12
 
 
+def _dimension(task: Task) -> int | None:
+    if task is Task.ENTITY_RECOGNITION:
+        return 6
+    dense = {Task.TEXT_EMBEDDING, Task.HYBRID_EMBEDDING, Task.MULTI_VECTOR_EMBEDDING}
+    return 4 if task in dense else None
+
+
 def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> EndpointView:
     embeds, sided = task is Task.TEXT_EMBEDDING, Task.MULTI_VECTOR_EMBEDDING
     labels = {
@@ -92,6 +108,7 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
         Task.SPARSE_EMBEDDING: (),
         Task.HYBRID_EMBEDDING: (),
         Task.MULTI_VECTOR_EMBEDDING: (),
+        Task.ENTITY_RECOGNITION: (),
         Task.TEXT_RANKING: LABELS[-1:],
         Task.TOKEN_CLASSIFICATION: TAGS,
         Task.ZERO_SHOT_CLASSIFICATION: ENTAILMENT,
@@ -105,7 +122,7 @@ def view(name: str, task: Task, versions: tuple[str, ...] = ("3", "2")) -> Endpo
             for version in versions
         ),
         labels=labels,
-        dimension=4 if embeds or task in {Task.HYBRID_EMBEDDING, sided} else None,
+        dimension=_dimension(task),
         max_tokens=128,
         max_texts=64,
         max_tokens_in_flight=10_000,
@@ -185,6 +202,18 @@ def span_logits(encoded: EncodedTexts) -> list[list[float]]:
     return [[sure.get(CONTEXTS.token(token), 0.0)] * 2 for ids in encoded.ids for token in ids]
 
 
+def span_scores(encoded: EncodedTexts) -> list[list[float]]:
+    """Soup is what the first label says, a word with its next one what the second one says."""
+    windows = encoded.windows
+    assert windows is not None
+    rows: list[list[float]] = []
+    for text, places, tokens in zip(windows.texts, windows.offsets, encoded.tokens, strict=True):
+        words = [text[start:end] for start, end in places]
+        rows += [[0.9 * (word == "soup"), 0, 0, 0, 0.6, 0] for word in words]
+        rows += [[0.0] * 6] * (tokens - len(words))
+    return rows
+
+
 def ranked(text: str, pair: str) -> list[float]:
     return [logit(text, pair)]
 
@@ -210,6 +239,9 @@ def model_output(task: Task, call: Call) -> tuple[list[list[float]], EncodedText
     elif task is Task.TOKEN_CLASSIFICATION:
         encoded = WINDOWS.encode(call.texts)
         values = tag_scores(encoded)
+    elif task is Task.ENTITY_RECOGNITION:
+        encoded = encode(ASKED, call)
+        values = span_scores(encoded)
     elif task is Task.QUESTION_ANSWERING:
         encoded = CONTEXTS.encode(call.texts, call.pairs)
         values = span_logits(encoded)

@@ -45,6 +45,7 @@ def endpoints() -> FakePredictor:
     predictor.views["topics"] = view("topics", Task.ZERO_SHOT_CLASSIFICATION)
     predictor.views["tags"] = guard(Task.TOKEN_CLASSIFICATION, "tags")
     predictor.views["answers"] = view("answers", Task.QUESTION_ANSWERING)
+    predictor.views["pii"] = view("pii", Task.ENTITY_RECOGNITION)
     predictor.views["weights"] = view("weights", Task.SPARSE_EMBEDDING)
     predictor.views["tokens"] = view("tokens", Task.HYBRID_EMBEDDING)
     predictor.views["many"] = replace(view("many", Task.TEXT_RANKING), max_texts=MANY)
@@ -228,6 +229,22 @@ WORST = [
         "hf: labels",
         _HF.format("topics"),
         many('{"inputs":"a","parameters":{"candidate_labels":[', '"a"', "]}}"),
+    ),
+    WorstBody(
+        "hf: labels of entities",
+        _HF.format("pii"),
+        many('{"inputs":"a","parameters":{"labels":[', '"a"', "]}}"),
+    ),
+    WorstBody(
+        "hf: texts with many labels",
+        _HF.format("pii"),
+        many(
+            '{"parameters":{"labels":'
+            + json.dumps([str(at) * 60 for at in range(64)])
+            + '},"inputs":[',
+            '"a"',
+            "]}",
+        ),
     ),
     WorstBody(
         "hf: sentences",

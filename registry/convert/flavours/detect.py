@@ -9,6 +9,7 @@ from pathlib import Path
 
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
+from registry.convert.flavours import gliner
 from registry.convert.flavours.config import (
     CONFIG,
     is_cross_encoder,
@@ -80,6 +81,35 @@ def detect(
         VersionError: it is nothing that can be served, with the reason.
     """
     folders = [folder / candidate for candidate in _MODEL_FOLDERS if (folder / candidate).is_dir()]
+    spans = next((path for path in folders if (path / gliner.CONFIG).is_file()), None)
+    if spans is not None:
+        gliner.require_served(spans)
+        _require_weights(folder, spans, refused)
+        return gliner.read_model(spans, _tokenizer(folder, spans, tokenizers), task)
+    return _detect_transformer(
+        folder,
+        folders,
+        refused=refused,
+        tokenizers=tokenizers,
+        task=task,
+        usual=usual,
+        allow_pickle=allow_pickle,
+        allow_remote_code=allow_remote_code,
+    )
+
+
+def _detect_transformer(
+    folder: Path,
+    folders: Sequence[Path],
+    *,
+    refused: Sequence[str],
+    tokenizers: Iterable[Path],
+    task: Task | None,
+    usual: Task | None,
+    allow_pickle: bool,
+    allow_remote_code: bool,
+) -> OriginalTextModel:
+    """The same of every other kind; ``folders`` are those that may hold the model."""
     weights = next((p for p in folders if any(_weights(p))), None)
     sentences = next(
         (p for p in folders if (p / MODULES).is_file() and not is_cross_encoder(p)), None

@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from contracts.manifest import SpanSpec
 from contracts.tasks import Task
 
 
@@ -103,6 +104,7 @@ class OriginalTextModel:
         loaded_by: the class of sentence-transformers that loads ``folder``; empty if
             transformers does.
         sides: of late interaction, else None.
+        spans: how it reads rows, if it finds spans by its caller's labels.
     """
 
     flavour: str
@@ -119,3 +121,4 @@ class OriginalTextModel:
     lowercase: bool = False
     loaded_by: str = ""
     sides: OriginalSides | None = None
+    spans: SpanSpec | None = None
