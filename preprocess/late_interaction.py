@@ -217,7 +217,7 @@ def mean_distance(ours: Values, theirs: Values) -> float:
 
 
 def count_filling(tokens: Sequence[int], dimension: int) -> int:
-    """The zeros that ``fill_to_longest`` makes, at most, for texts of so many tokens."""
+    """The zeros that ``fill_to_longest`` makes at most, by the tokens of each text."""
     return dimension * (max(tokens, default=0) * len(tokens) - sum(tokens))
 
 
