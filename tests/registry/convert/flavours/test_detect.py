@@ -631,9 +631,8 @@ def test_an_adapter_without_its_model_is_refused_as_that(tmp_path: Path) -> None
     write_json(tmp_path / "adapter_config.json", ADAPTER)
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
     tokenizer().save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(
-        VersionError, match=rf"a LORA adapter of team/base, without that model.*{MERGE_IT}"
-    ):
+    says = rf"a LORA adapter of team/base, without that model.*{MERGE_IT}"
+    with pytest.raises(VersionError, match=says):
         detect(tmp_path)
 
 
