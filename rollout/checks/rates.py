@@ -44,6 +44,7 @@ from rollout.checks.left_out import (
     without_groups,
 )
 from rollout.checks.rows import CheckRows, Lines
+from rollout.checks.share_cost import ShareCost
 from rollout.checks.slowness import Slowness
 from rollout.checks.stage import ComparisonStage
 from rollout.checks.warmth import ArmWarmth, stake_part
@@ -88,6 +89,7 @@ class RateEvidence(SequentialState, frozen=True):
             (``labels.counted``); None without any.
         labelling: who labels, and how.
         warmth: whether latency says anything against the version yet.
+        share_cost: what a large share of callers costs.
         texts: of stable's requests before the canary, how much they resemble one another, a class;
             None while the labels are not known.
         own_past: how slow each of stable's callers was before the canary.
@@ -116,6 +118,7 @@ class RateEvidence(SequentialState, frozen=True):
     texts: RequestTexts | None = None
     feedback: Floats | None = None
     warmth: ArmWarmth = ArmWarmth.begin()
+    share_cost: ShareCost = ShareCost.begin()
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -241,7 +244,8 @@ class RateEvidence(SequentialState, frozen=True):
         believed = WindowPrior(self.harm.theta_s(history), fail, self.rho, self.within)
         log_s = believed.log_s(window, self.rows) + to_fail
         if stage is ComparisonStage.BAKE:
-            log_s = also_against_past(log_s, window, history, believed)
+            factor = self.share_cost.factor(share)
+            log_s = also_against_past(log_s, window, history, believed, factor)
         near = self.non_inferiority.after(
             window, history, lines.pass_, self.rho, tests, within=self.within, paired=to_pass
         )
@@ -293,6 +297,9 @@ class RateEvidence(SequentialState, frozen=True):
             groups=groups,
             beyond_callers=beyond_callers,
             warmth=warmth,
+            share_cost=self.share_cost
+            if is_cold or stage is not ComparisonStage.CANARY
+            else self.share_cost.after(window, share),
         )
         if after.e_values.max() * alpha < 1.0:  # no mean is more than that
             return after
@@ -327,6 +334,7 @@ class RateEvidence(SequentialState, frozen=True):
             settled=settled,
             feedback=None,
             labelling=self.labelling.next_stage(),
+            share_cost=self.share_cost.next_stage(),
             groups=ArmGroups.begin(),
             beyond_callers=np.zeros(len(self.rows.tests)),
         )

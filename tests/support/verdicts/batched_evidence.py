@@ -57,6 +57,7 @@ from rollout.checks.rows import (
     lines,
 )
 from rollout.checks.rows import LATENCY as LATENCY_ROWS
+from rollout.checks.share_cost import ShareCost
 from rollout.checks.shift import limits
 from rollout.checks.warmth import ArmWarmth, stake_part
 from verdicts.traffic import BUCKETS, LABELS, LENGTHS, Arm, nobodys
@@ -80,6 +81,7 @@ _State = TypeVar(
     ArmGroups,
     OwnPast,
     ArmWarmth,
+    ShareCost,
 )
 
 
@@ -138,6 +140,7 @@ class BatchedEvidence:
         errors_past: how often they failed before it.
         beyond_callers: ``[rollouts, tests]``, log evidence to pass at wider lines, of the step.
         warmth: whether latency says anything against the version yet.
+        share_cost: what a large share of callers costs.
     """
 
     alpha: float
@@ -161,6 +164,7 @@ class BatchedEvidence:
     paired_errors: Floats
     errors_past: OwnPast
     warmth: ArmWarmth
+    share_cost: ShareCost
 
     @classmethod
     def begin(cls, rollouts: int, false_rollback: float) -> Self:
@@ -189,6 +193,7 @@ class BatchedEvidence:
             np.zeros((rollouts, 3, 1)),
             OwnPast.begin((rollouts,)),
             ArmWarmth.begin((rollouts,)),
+            ShareCost.begin((rollouts,)),
         )
 
     def with_history(self, stable: Arm) -> Self:
@@ -266,7 +271,8 @@ class BatchedEvidence:
         believed = WindowPrior(self.harm.theta_s(history), fail, rho_of_rows, within)
         log_s = believed.log_s(window, ROWS) + to_fail
         if bake.any():
-            of_bake = also_against_past(log_s, window, history, believed)
+            factor = self.share_cost.factor(share)
+            of_bake = also_against_past(log_s, window, history, believed, factor)
             log_s = np.where(bake[:, None, None], of_bake, log_s)
         is_cold = ~shadow & self.warmth.is_cold(self.alpha)
         log_s[is_cold, LATENCY_TEST] = 0.0
@@ -296,6 +302,11 @@ class BatchedEvidence:
                     every, history, LINES.fail, rho_of_tests[:, LATENCY_TEST]
                 ),
                 self.warmth.with_callers(),
+            ),
+            share_cost=_after_where(
+                ~(shadow | bake | is_cold),
+                lambda: self.share_cost.after(window, share),
+                self.share_cost,
             ),
             past=past,
             own_past=_after_where(shadow, lambda: self._own_past_after(stable), self.own_past),
@@ -366,6 +377,7 @@ class BatchedEvidence:
             self,
             non_inferiority=_chosen(moving, begun, self.non_inferiority),
             near=_chosen(moving, near, self.near),
+            share_cost=_chosen(moving, self.share_cost.next_stage(), self.share_cost),
             groups=_chosen(moving, ArmGroups.begin((rollouts,)), self.groups),
             beyond_callers=np.where(moving[:, None], 0.0, self.beyond_callers),
         )
@@ -397,6 +409,7 @@ class BatchedEvidence:
                     "own_past",
                     "errors_past",
                     "warmth",
+                    "share_cost",
                 )
             },
         )
