@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from verdicts import whole, worlds
 from verdicts.batched_evidence import CHECKS, BatchedEvidence
-from verdicts.traffic import LABELS, Arm, given_to_callers, kept
+from verdicts.traffic import FIRST, LABELS, Arm, given_to_callers, kept
 from verdicts.worlds import WORLDS, Stream, Traffic, World
 
 from measures.correlation import Floats
@@ -278,7 +278,7 @@ def test_a_neighbours_load_makes_answers_of_both_arms_take_longer_in_the_same_wi
     rng = np.random.default_rng(1)
     of = World("made up", (Stream(100.0, callers=0),), neighbour=0.15)
     traffic = Traffic.of(of, ROLLOUTS, rng)
-    quiet = worlds.FIRST[0]
+    quiet = FIRST[0]
     seen = []
     for _ in range(300):
         traffic = traffic.moved(rng)

@@ -532,13 +532,18 @@ def walks(world: World, rollouts: int, seed: Sequence[int]) -> list[whole.Rollou
     return whole.walked(Traffic.of(world, rollouts, rng), rollouts, rng)
 
 
-def wrongly_back(rollouts: int) -> list[Finding]:
-    """How rollouts of identical versions end, so many in each world.
+SHARED = tuple(world for world in WORLDS if world.neighbour)  # an engine, with another model
+
+
+def wrongly_back(rollouts: int, of: Sequence[World] = WORLDS) -> list[Finding]:
+    """How rollouts of identical versions end, so many in each of these worlds.
 
     A world's rollouts are the same ones whichever others are simulated.
     """
     found = []
     for number, world in enumerate(WORLDS):
+        if world not in of:
+            continue
         ended = walks(world, rollouts, (SEED, number))
         found += whole.of_group(world.name, ended, 0.05)
     return found
