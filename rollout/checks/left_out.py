@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from measures.correlation import Floats
-from measures.evalue import Tolerance, WindowCounts, log_e_value_of_one
+from measures.evalue import Tolerance, WindowCounts, log_e_value, log_e_value_of_one
 from measures.leaving_out import GROUPS, expected_events
 from measures.own_past import STRATA, CallersAnswers, OwnPast
 from measures.proportions import ALTERNATIVES, StableHistory, alternatives, log_evidence
@@ -187,7 +187,11 @@ def without_groups(
 
 
 def also_against_past(
-    log_s: Floats, window: WindowCounts, past: StableHistory, believed: WindowPrior
+    log_s: Floats,
+    window: WindowCounts,
+    past: StableHistory,
+    believed: WindowPrior,
+    factor: Floats | float = 1.0,
 ) -> Floats:
     """``log_s`` of a bake, with latency's evidence as far as stable's past says the same.
 
@@ -195,19 +199,27 @@ def also_against_past(
     former are larger and take longer, whatever version they are of. Before the rollout stable had
     all callers. So a window tells against the version only what it tells against both: the least of
     the two is at most the e-value of the arms. Rows of which the past knows little say nothing.
+
+    ``factor``, ``[...]``: that many times as many slow answers are put down to the version's share
+    (``share_cost``).
     """
+    factor = np.asarray(factor)[..., None, None]
     e_c, n_c, e, n = (
         part[..., LATENCY, None] for part in (window.e_c, window.n_c, past.events, past.requests)
     )
     theta = (e + 0.5) / (n + 1.0)
-    a, s, rho = (
+    theta_s, a, s, rho = (
         np.broadcast_to(part, believed.theta_s.shape)[..., LATENCY, None]
-        for part in (believed.line.a, believed.line.s, believed.rho)
+        for part in (believed.theta_s, believed.line.a, believed.line.s, believed.rho)
     )
+    # Before the bake stable had the large share: without it, it has the less slow answers.
+    arms = WindowCounts(e_c, n_c, window.e_s[..., LATENCY, None], window.n_s[..., LATENCY, None])
+    line = Tolerance(a, s * factor)
+    of_arms = log_e_value(arms, alternatives(theta_s), theta_s / factor, line, rho).sum(axis=-2)
     of_rows = log_e_value_of_one(e_c, n_c, alternatives(theta), a + s * theta, rho)
     of_past = np.where(n >= ENOUGH_PAST, of_rows, 0.0).sum(axis=-2)
     found = log_s.copy()
-    found[..., LATENCY_TEST, :] = np.minimum(log_s[..., LATENCY_TEST, :], of_past)
+    found[..., LATENCY_TEST, :] = np.minimum(of_arms, of_past)
     return found
 
 

@@ -18,6 +18,7 @@ from rollout.checks.labels import OtherLabelling
 from rollout.checks.rates import BETA, LEAST_TO_PASS, RateEvidence
 from rollout.checks.rows import CLASSES, OTHER, Compared, choose_compared
 from rollout.checks.stage import ComparisonStage
+from rollout.checks.warmth import COLD_WINDOWS
 
 _EVENTS = {
     tests.ERROR_RATE: "errors",
@@ -27,6 +28,8 @@ _EVENTS = {
 
 _WORTH_SAYING = 0.01  # of a difference of shares
 _MOSTLY = 0.5  # of an arm's answers
+
+_WARMS_UP = f"slow answers of its first {COLD_WINDOWS} windows with callers are only reported"
 
 _NOT_IN_SHADOW = frozenset({tests.LATENCY, tests.QUALITY})
 
@@ -181,6 +184,8 @@ def _result(
         )
     else:
         ending = f"not yet known, {words.still_needed(missing)}"
+    if is_open and name == tests.LATENCY and rates.is_cold(setting.stage, alpha):
+        ending = f"{ending}; {_WARMS_UP}"
     if is_open and rates.rests_on_few(name, alpha):
         ending = f"{ending}; {words.RESTS_ON_FEW}"
     other = rates.labelling.other() if name == tests.QUALITY else None

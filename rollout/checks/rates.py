@@ -44,8 +44,10 @@ from rollout.checks.left_out import (
     without_groups,
 )
 from rollout.checks.rows import CheckRows, Lines
+from rollout.checks.share_cost import ShareCost
 from rollout.checks.slowness import Slowness
 from rollout.checks.stage import ComparisonStage
+from rollout.checks.warmth import ArmWarmth, stake_part
 
 BETA = 0.05  # chance that a version on the line of ``pass`` passes in a stage
 LEAST_TO_PASS = 100  # the candidate's requests in a stage
@@ -86,6 +88,8 @@ class RateEvidence(SequentialState, frozen=True):
         feedback: ``[4, 1 + groups, rows of quality]``, labels that wait to be compared
             (``labels.counted``); None without any.
         labelling: who labels, and how.
+        warmth: whether latency says anything against the version yet.
+        share_cost: what a large share of callers costs.
         texts: of stable's requests before the canary, how much they resemble one another, a class;
             None while the labels are not known.
         own_past: how slow each of stable's callers was before the canary.
@@ -113,6 +117,8 @@ class RateEvidence(SequentialState, frozen=True):
     paired_errors: Floats | None = None
     texts: RequestTexts | None = None
     feedback: Floats | None = None
+    warmth: ArmWarmth = ArmWarmth.begin()
+    share_cost: ShareCost = ShareCost.begin()
 
     @classmethod
     def begin(cls, labels: tuple[str, ...]) -> Self:
@@ -212,11 +218,13 @@ class RateEvidence(SequentialState, frozen=True):
         e_s, n_s = self._counts(stable)
         seen, past, correlation = np.stack([e_c, n_c, e_s, n_s]), self.past, self.correlation
         texts, waiting, labelling = self.texts, self.feedback, self.labelling
+        is_cold, warmth = self.is_cold(stage, alpha), self.warmth.with_callers()
         blocks = np.zeros((4, 1 + GROUPS, at.QUALITY.stop - at.QUALITY.start))
         told = self._pair_windows(pairs, failures)
         if stage is ComparisonStage.SHADOW:
             correlation, texts = self._correlation_after(e_s, n_s), self._texts_after(stable)
             labelling = labelling.with_history(stable)
+            warmth = self._warmth_after_copies(WindowCounts(e_c, n_c, e_s, n_s), lines)
             # What is not compared by arms is one more window of stable's past.
             past = past.copy()
             for part in (at.LATENCY, *(each.of_test for each in told)):
@@ -236,7 +244,13 @@ class RateEvidence(SequentialState, frozen=True):
         believed = WindowPrior(self.harm.theta_s(history), fail, self.rho, self.within)
         log_s = believed.log_s(window, self.rows) + to_fail
         if stage is ComparisonStage.BAKE:
-            log_s = also_against_past(log_s, window, history, believed)
+            factor = self.share_cost.factor(share)
+            log_s = also_against_past(log_s, window, history, believed, factor)
+        near = self.non_inferiority.after(
+            window, history, lines.pass_, self.rho, tests, within=self.within, paired=to_pass
+        )
+        if is_cold:
+            log_s, near = self._reporting_only(log_s, near)
         harm = self.harm.grow(log_s, window)
         if stage is ComparisonStage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
@@ -247,9 +261,6 @@ class RateEvidence(SequentialState, frozen=True):
             )
             of_groups = without_groups(log_s, window, both, believed, self.rows)
             groups = self.groups.after(*(arm.every for arm in both))
-        near = self.non_inferiority.after(
-            window, history, lines.pass_, self.rho, tests, within=self.within, paired=to_pass
-        )
         wide = Tolerance(lines.pass_.a + spread, lines.pass_.s)
         beyond_callers = self.beyond_callers + self.non_inferiority.log_s(
             window, history, wide, self.rho, tests, within=self.within
@@ -285,6 +296,10 @@ class RateEvidence(SequentialState, frozen=True):
             left_out=self.left_out.after(log_s, of_groups, harm.windows, expected),
             groups=groups,
             beyond_callers=beyond_callers,
+            warmth=warmth,
+            share_cost=self.share_cost
+            if is_cold or stage is not ComparisonStage.CANARY
+            else self.share_cost.after(window, share),
         )
         if after.e_values.max() * alpha < 1.0:  # no mean is more than that
             return after
@@ -319,6 +334,7 @@ class RateEvidence(SequentialState, frozen=True):
             settled=settled,
             feedback=None,
             labelling=self.labelling.next_stage(),
+            share_cost=self.share_cost.next_stage(),
             groups=ArmGroups.begin(),
             beyond_callers=np.zeros(len(self.rows.tests)),
         )
@@ -344,7 +360,12 @@ class RateEvidence(SequentialState, frozen=True):
             failed=self.failed - {name},
             settled=self.settled - {name},
             beyond_callers=beyond_callers,
+            warmth=self.warmth.forget_copies() if name == LATENCY else self.warmth,
         )
+
+    def is_cold(self, stage: ComparisonStage, alpha: float) -> bool:
+        """Whether latency only reports in the next window."""
+        return stage is not ComparisonStage.SHADOW and bool(self.warmth.is_cold(alpha))
 
     def evidence_to_fail(self, name: str) -> float:
         """The e-value of a check; 1 of one that has no tests yet."""
@@ -482,6 +503,21 @@ class RateEvidence(SequentialState, frozen=True):
 
     def _counts(self, arm: EvidenceCounts) -> tuple[Floats, Floats]:
         return self.rows.counts(arm, self.slowness, self.own_past, self.errors_past)
+
+    def _warmth_after_copies(self, window: WindowCounts, lines: Lines) -> ArmWarmth:
+        rho = self.rho_of_tests[at.LATENCY_TEST]
+        return self.warmth.with_copies(window, self._history, lines.fail, rho)
+
+    def _reporting_only(
+        self, log_s: Floats, near: NonInferiorityTest
+    ) -> tuple[Floats, NonInferiorityTest]:
+        """A cold window: latency says nothing to fail, and part of what it says to pass."""
+        of_latency = at.LATENCY_TEST
+        log_s, log_e = log_s.copy(), near.log_e.copy()
+        log_s[of_latency] = 0.0
+        before = self.non_inferiority.log_e[of_latency]
+        log_e[of_latency] = stake_part(before, log_e[of_latency])
+        return log_s, replace(near, log_e=log_e)
 
     def _count_groups(self, arm: EvidenceCounts, labels: Floats) -> ArmGroupCounts:
         every = GroupCounts.of(arm, self.labels)

@@ -206,7 +206,7 @@ def test_evidence_is_stored_under_these_names() -> None:
         "labels", "slowness", "correlation", "callers", "past", "harm", "non_inferiority", "sums",
         "windows", "failed", "settled", "paired", "paired_errors", "texts", "feedback", "left_out",
         "groups", "own_past", "beyond_callers", "errors_past",
-        "labelling",
+        "labelling", "warmth", "share_cost",
     }  # fmt: skip
     assert told["rates"]["harm"].keys() == {"log_a", "windows", "e_s", "n_s"}
     assert told["rates"]["non_inferiority"].keys() == {"log_e", "e_c", "n_c", "e_s", "n_s"}

@@ -4,10 +4,13 @@ Whoever changes what a verdict is has to change a figure in this file. Nothing h
 arithmetic of ``measures``: every number is worked out anew by the formulas of ``docs/rollout.md``.
 """
 
+import dataclasses
 from math import exp, log, sqrt
 
+import numpy as np
 import pytest
 from evidence_windows import answered, only, timed
+from msgspec.structs import replace
 
 from contracts.rollout import (
     AgreementCheck,
@@ -23,6 +26,7 @@ from contracts.rollout import (
     Verdict,
 )
 from contracts.windows import EvidenceCounts
+from rollout.checks.warmth import COLD_WINDOWS
 from rollout.evidence import ComparisonStage, Evidence
 
 EQUAL = ToleranceLine(absolute=0, relative=1)
@@ -36,11 +40,16 @@ def begun(
     labels: tuple[str, ...] = (),
     stage: ComparisonStage = ComparisonStage.CANARY,
 ) -> Evidence:
-    """After 20 windows of stable, each the same: without any correlation, so that rho is 0."""
+    """After 20 windows of stable, each the same: without any correlation, so that rho is 0.
+
+    The arm is warm.
+    """
     evidence = Evidence.begin(checks, 0.05, labels, stage)
     for _ in range(20):
         evidence = evidence.with_history(stable)
-    return evidence
+    warm = np.array(float(COLD_WINDOWS))  # latency counts from the first window on
+    of_rates = replace(evidence.rates, warmth=replace(evidence.rates.warmth, windows=warm))
+    return dataclasses.replace(evidence, rates=of_rates)
 
 
 def seen(evidence: Evidence, candidate: EvidenceCounts, stable: EvidenceCounts) -> CheckResult:

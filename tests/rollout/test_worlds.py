@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from verdicts import whole, worlds
 from verdicts.batched_evidence import CHECKS, BatchedEvidence
-from verdicts.traffic import LABELS, Arm, given_to_callers, kept
+from verdicts.traffic import FIRST, LABELS, Arm, given_to_callers, kept
 from verdicts.worlds import WORLDS, Stream, Traffic, World
 
 from contracts.rollout import RolloutSpec, WeightStep
@@ -281,3 +281,19 @@ def test_requests_of_several_texts_are_judged_as_production_judges_them() -> Non
             assert one.outputs.test is not None
             assert batched.near.size()[row] == pytest.approx(one.outputs.test.passes.size())
     assert (alone[0].rates.within[-3:] > 2).all()
+
+
+def test_a_neighbours_load_makes_answers_of_both_arms_take_longer_in_the_same_windows() -> None:
+    rng = np.random.default_rng(1)
+    of = World("made up", (Stream(100.0, callers=0),), neighbour=0.15)
+    traffic = Traffic.of(of, ROLLOUTS, rng)
+    quiet = FIRST[0]
+    seen = []
+    for _ in range(300):
+        traffic = traffic.moved(rng)
+        one, other = (arm.first[:, 0] for arm in traffic.window(*HALF, rng))
+        assert (one == other).all()
+        seen.append(one)
+    later = np.stack(seen) - quiet
+    assert set(np.unique(later)) == {0, 3}  # 15 %, in buckets of a twentieth
+    assert 0.1 < (later > 0).mean() < 0.4

@@ -9,19 +9,23 @@ import os
 import sys
 from collections.abc import Sequence
 
-from verdicts import late_labels, whole, worlds
+from verdicts import cold_starts, late_labels, whole, worlds
 from verdicts.findings import Finding, table
 
-FULL = {"identical": 2016, "harmful": 900, "worlds": 60, "labels": 200}
-SMALL = {"identical": 18, "harmful": 90, "worlds": 6, "labels": 6}
+FULL = {"identical": 2016, "harmful": 900, "worlds": 60, "labels": 200, "cold": 200, "shared": 200}
+SMALL = {"identical": 18, "harmful": 90, "worlds": 6, "labels": 6, "cold": 6, "shared": 6}
 
 
 def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
-    """One study, of so many rollouts (of ``worlds`` and ``labels``, in each of them)."""
+    """One study, of so many rollouts (in each world or row, where it has some)."""
     if name == "identical":
         return whole.identical(rollouts, processes)
     if name == "harmful":
         return whole.harmful(rollouts, processes)
+    if name == "cold":
+        return cold_starts.wrongly_back(rollouts, processes)
+    if name == "shared":
+        return worlds.wrongly_back(rollouts, worlds.SHARED)
     if name == "labels":
         return late_labels.wrongly_back(rollouts)
     return worlds.wrongly_back(rollouts)

@@ -51,12 +51,15 @@ from rollout.checks.rows import (
     ERROR_TEST,
     ERRORS,
     KNOWN_ERRORS,
+    LATENCY_TEST,
     PAIRED_ERRORS,
     CheckRows,
     lines,
 )
 from rollout.checks.rows import LATENCY as LATENCY_ROWS
+from rollout.checks.share_cost import ShareCost
 from rollout.checks.shift import limits
+from rollout.checks.warmth import ArmWarmth, stake_part
 from verdicts.traffic import BUCKETS, LABELS, LENGTHS, Arm, nobodys
 
 OUTPUT_SHIFT = "outputShift"
@@ -77,6 +80,8 @@ _State = TypeVar(
     RequestTexts,
     ArmGroups,
     OwnPast,
+    ArmWarmth,
+    ShareCost,
 )
 
 
@@ -134,6 +139,8 @@ class BatchedEvidence:
         own_past: how slow callers were before the canary.
         errors_past: how often they failed before it.
         beyond_callers: ``[rollouts, tests]``, log evidence to pass at wider lines, of the step.
+        warmth: whether latency says anything against the version yet.
+        share_cost: what a large share of callers costs.
     """
 
     alpha: float
@@ -156,6 +163,8 @@ class BatchedEvidence:
     beyond_callers: Floats
     paired_errors: Floats
     errors_past: OwnPast
+    warmth: ArmWarmth
+    share_cost: ShareCost
 
     @classmethod
     def begin(cls, rollouts: int, false_rollback: float) -> Self:
@@ -183,6 +192,8 @@ class BatchedEvidence:
             np.zeros((rollouts, len(ROWS.tests))),
             np.zeros((rollouts, 3, 1)),
             OwnPast.begin((rollouts,)),
+            ArmWarmth.begin((rollouts,)),
+            ShareCost.begin((rollouts,)),
         )
 
     def with_history(self, stable: Arm) -> Self:
@@ -222,6 +233,7 @@ class BatchedEvidence:
             shadow, lambda: _after(self.correlation, e_s, n_s), self.correlation
         )
         requests = n_s.copy()
+        every = WindowCounts(e_c.copy(), n_c.copy(), e_s.copy(), n_s.copy())
         for part in (e_c, n_c, e_s, n_s):
             part[elsewhere] = 0.0
         rho_of_tests = self._rho_of_tests()
@@ -259,8 +271,11 @@ class BatchedEvidence:
         believed = WindowPrior(self.harm.theta_s(history), fail, rho_of_rows, within)
         log_s = believed.log_s(window, ROWS) + to_fail
         if bake.any():
-            of_bake = also_against_past(log_s, window, history, believed)
+            factor = self.share_cost.factor(share)
+            of_bake = also_against_past(log_s, window, history, believed, factor)
             log_s = np.where(bake[:, None, None], of_bake, log_s)
+        is_cold = ~shadow & self.warmth.is_cold(self.alpha)
+        log_s[is_cold, LATENCY_TEST] = 0.0
         further = Tolerance(LINES.pass_.a + apart, LINES.pass_.s)
         beyond_callers = self.non_inferiority.log_s(
             window, history, further, rho_of_rows, ROWS.tests, within=within
@@ -268,8 +283,31 @@ class BatchedEvidence:
         of_groups = _without_groups(log_s, window, both, believed, shadow)
         counted = _with_pairs(window.n_c, of_errors, requests)
         expected = believed.expected(replace(window, n_c=counted), ROWS)
+        near = (
+            self.non_inferiority.after(
+                window, history, LINES.pass_, rho_of_rows, ROWS.tests, within=within, paired=to_pass
+            )
+            .counting(of_classes.arms, slice(CLASSES, None))
+            .counting(of_errors.arms, PAIRED_ERRORS)
+        )
+        log_e = near.log_e
+        log_e[is_cold, LATENCY_TEST] = stake_part(
+            self.non_inferiority.log_e[is_cold, LATENCY_TEST], log_e[is_cold, LATENCY_TEST]
+        )
         after = replace(
             self,
+            warmth=_after_where(
+                shadow,
+                lambda: self.warmth.with_copies(
+                    every, history, LINES.fail, rho_of_tests[:, LATENCY_TEST]
+                ),
+                self.warmth.with_callers(),
+            ),
+            share_cost=_after_where(
+                ~(shadow | bake | is_cold),
+                lambda: self.share_cost.after(window, share),
+                self.share_cost,
+            ),
             past=past,
             own_past=_after_where(shadow, lambda: self._own_past_after(stable), self.own_past),
             errors_past=_after_where(
@@ -288,11 +326,7 @@ class BatchedEvidence:
                 ~shadow, lambda: self.groups.after(*(arm.every for arm in both)), self.groups
             ),
             beyond_callers=self.beyond_callers + beyond_callers,
-            non_inferiority=self.non_inferiority.after(
-                window, history, LINES.pass_, rho_of_rows, ROWS.tests, within=within, paired=to_pass
-            )
-            .counting(of_classes.arms, slice(CLASSES, None))
-            .counting(of_errors.arms, PAIRED_ERRORS),
+            non_inferiority=near,
             paired=of_classes.added,
             paired_errors=of_errors.added,
             shifts=self.shifts.after(one, other, asked, rho, of_request),
@@ -343,6 +377,7 @@ class BatchedEvidence:
             self,
             non_inferiority=_chosen(moving, begun, self.non_inferiority),
             near=_chosen(moving, near, self.near),
+            share_cost=_chosen(moving, self.share_cost.next_stage(), self.share_cost),
             groups=_chosen(moving, ArmGroups.begin((rollouts,)), self.groups),
             beyond_callers=np.where(moving[:, None], 0.0, self.beyond_callers),
         )
@@ -373,6 +408,8 @@ class BatchedEvidence:
                     "without",
                     "own_past",
                     "errors_past",
+                    "warmth",
+                    "share_cost",
                 )
             },
         )

@@ -67,6 +67,8 @@ class Harm:
         flips: share of the first label that are given the second.
         slower: factor on its time.
         in_shadow: whether copies show it, or callers alone.
+        fades: seconds of callers' requests after which ``slower`` has faded to a part of 1/e;
+            infinite: it stays.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Harm:
     flips: float = 0.0
     slower: float = 1.0
     in_shadow: bool = True
+    fades: float = np.inf
 
 
 @dataclass(frozen=True)
@@ -358,8 +361,14 @@ class Places:
         return window(self, low, high, rng)
 
 
-def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Generator) -> Arm:
-    """A candidate's window with its harm."""
+def harmed(
+    arm: Arm,
+    harm: Harm,
+    copied: NDArray[np.bool_],
+    rng: np.random.Generator,
+    since: Floats | float = 0.0,
+) -> Arm:
+    """A candidate's window with its harm; callers met it ``since`` seconds ago."""
     shown = np.where(copied, float(harm.in_shadow), 1.0)
     lost = rng.binomial(arm.labels, harm.fails * shown[:, None])
     first, second = (arm.labels - lost).T
@@ -375,7 +384,8 @@ def harmed(arm: Arm, harm: Harm, copied: NDArray[np.bool_], rng: np.random.Gener
     flipped = np.where(copied, flipped, flips.sum(axis=1))
     more_of_groups = of_groups.sum(axis=1)
     groups = np.stack([requests, errors + more_of_groups, seconds + flips], axis=1)
-    later = np.round(np.log(harm.slower) / EDGE * shown).astype(np.int64)
+    left = (harm.slower - 1) * np.exp(-np.asarray(since) / harm.fades)
+    later = np.round(np.log1p(left) / EDGE * shown).astype(np.int64)
     times = rng.binomial(arm.times, 1 - harm.fails * shown[:, None, None])
     pairs = None
     if arm.pairs is not None:

@@ -115,13 +115,15 @@ def walked(
     ended: dict[int, RolloutEnd] = {}
     index = np.arange(rollouts)
     step, began, met = np.zeros(rollouts, dtype=np.int64), nobody, nobody
+    answering = nobody  # windows in which callers met the candidate
     at = 0
     while len(index):
         at += 1
         traffic = traffic.moved(rng)
         candidate, stable = traffic.window(LOW[step], HIGH[step], rng)
         if harm is not None:
-            candidate = harmed(candidate, harm, step == 0, rng)
+            candidate = harmed(candidate, harm, step == 0, rng, WINDOW_SECONDS * answering)
+        answering = answering + (step > 0)
         met = met + candidate.requests * ((step > 0) & (step < BAKE))
         evidence = evidence.after(candidate, stable, SHARE[step], step == BAKE)
         on = _may_go_on(evidence, step) & (step < BAKE) & ~evidence.failed.any(axis=1)
@@ -135,6 +137,7 @@ def walked(
         if is_over.any():
             rows = np.flatnonzero(~is_over)
             index, step, began, met = index[rows], step[rows], began[rows], met[rows]
+            answering = answering[rows]
             traffic, evidence = traffic.of_rows(rows), evidence.of_rows(rows)
     return [ended[row] for row in range(rollouts)]
 

@@ -38,6 +38,7 @@ SEED = 18
 _LATER = round(np.log(1.5) / EDGE)  # buckets, of answers that take half as long again
 _STALLED = 0.2  # of a window's requests, that a stall of two seconds meets
 _DAY = 8640  # windows
+_PERIOD, _PERIODS = 60, 256  # windows of a neighbour's load, and how many until they come again
 _BY_CALLER = ("callers", "attempts")  # fields of an arm that are no counts of a rollout
 _BEGINS = (40, 400)  # windows of the rollout, between which something begins
 
@@ -100,6 +101,8 @@ class World:
             part of it. Versions have batches of their own, and larger ones take longer.
         daily: half of the difference between the day's busiest and its quietest window, as a part
             of the mean. With it comes more of the second label, by so much of its share.
+        neighbour: how much longer answers of both arms take while another model keeps the engine
+            busy: a quarter of the time, ten minutes at once.
     """
 
     name: str
@@ -107,6 +110,7 @@ class World:
     stalls: float = 0.0
     load: float = 0.0
     daily: float = 0.0
+    neighbour: float = 0.0
 
 
 WORLDS = (
@@ -204,6 +208,12 @@ WORLDS = (
         "not 0.2 %, by chance",
         (Stream(800.0, copied=0.15, errors=0.002), Stream(200.0, copied=0.75, errors=0.05)),
     ),
+    World(
+        "nobody named, all callers cost an arm a fifth, a neighbour moves both by 15 % for minutes",
+        (Stream(1000.0, callers=0),),
+        load=0.2,
+        neighbour=0.15,
+    ),
 )
 
 
@@ -231,12 +241,14 @@ class Traffic:
         rollouts: how many.
         at: window of the rollout; 0 and less before its first.
         callers: of each stream.
+        busy: ``[rollouts, periods]``, when the neighbour keeps the engine busy.
     """
 
     world: World
     rollouts: int
     at: int
     callers: tuple[_Callers, ...]
+    busy: NDArray[np.bool_]
 
     @classmethod
     def of(cls, world: World, rollouts: int, rng: np.random.Generator) -> Self:
@@ -246,12 +258,13 @@ class Traffic:
             rollouts,
             -whole.HISTORY,
             tuple(_callers(stream, rollouts, rng) for stream in world.streams),
+            np.random.default_rng(SEED).random((rollouts, _PERIODS)) < 0.25,
         )
 
     def of_rows(self, rows: NDArray[np.intp]) -> Self:
         """Of some of the rollouts."""
         callers = tuple(each.of_rows(rows) for each in self.callers)
-        return replace(self, rollouts=len(rows), callers=callers)
+        return replace(self, rollouts=len(rows), callers=callers, busy=self.busy[rows])
 
     def moved(self, rng: np.random.Generator) -> Self:
         """A window later."""
@@ -275,7 +288,9 @@ class Traffic:
 
     def _loaded(self, arm: Arm, load: Floats) -> Arm:
         """With answers that take longer by the load of their arm."""
-        later = np.round(np.log1p(self.world.load * load) / EDGE).astype(np.int64)
+        is_busy = self.busy[:, (self.at + whole.HISTORY) // _PERIOD % _PERIODS]
+        longer = np.log1p(self.world.load * load) + np.log1p(self.world.neighbour * is_busy)
+        later = np.round(longer / EDGE).astype(np.int64)
         return replace(arm, first=arm.first + later[:, None])
 
     def _stalled(self, arm: Arm, rng: np.random.Generator) -> Arm:
@@ -517,13 +532,18 @@ def walks(world: World, rollouts: int, seed: Sequence[int]) -> list[whole.Rollou
     return whole.walked(Traffic.of(world, rollouts, rng), rollouts, rng)
 
 
-def wrongly_back(rollouts: int) -> list[Finding]:
-    """How rollouts of identical versions end, so many in each world.
+SHARED = tuple(world for world in WORLDS if world.neighbour)  # an engine, with another model
+
+
+def wrongly_back(rollouts: int, of: Sequence[World] = WORLDS) -> list[Finding]:
+    """How rollouts of identical versions end, so many in each of these worlds.
 
     A world's rollouts are the same ones whichever others are simulated.
     """
     found = []
     for number, world in enumerate(WORLDS):
+        if world not in of:
+            continue
         ended = walks(world, rollouts, (SEED, number))
         found += whole.of_group(world.name, ended, 0.05)
     return found
