@@ -12,18 +12,20 @@ from collections.abc import Sequence
 from verdicts import late_labels, whole, worlds
 from verdicts.findings import Finding, table
 
-FULL = {"identical": 2016, "harmful": 900, "worlds": 60, "labels": 200}
-SMALL = {"identical": 18, "harmful": 90, "worlds": 6, "labels": 6}
+FULL = {"identical": 2016, "harmful": 900, "worlds": 60, "labels": 200, "sessions": 200}
+SMALL = {"identical": 18, "harmful": 90, "worlds": 6, "labels": 6, "sessions": 2}
 
 
 def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
-    """One study, of so many rollouts (of ``worlds`` and ``labels``, in each of them)."""
+    """One study, of so many rollouts (of all but the first two, in each of their worlds)."""
     if name == "identical":
         return whole.identical(rollouts, processes)
     if name == "harmful":
         return whole.harmful(rollouts, processes)
     if name == "labels":
         return late_labels.wrongly_back(rollouts)
+    if name == "sessions":
+        return worlds.wrongly_back(rollouts, worlds.SESSIONS, seed=35)
     return worlds.wrongly_back(rollouts)
 
 
@@ -32,9 +34,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -P -m verdicts", description=__doc__)
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=", ".join(FULL))
     parser.add_argument("--small", action="store_true", help="a little of each")
+    parser.add_argument("--rollouts", type=int, help="in place of each study's own number")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     read = parser.parse_args(words)
     sizes = SMALL if read.small else FULL
+    if read.rollouts:
+        sizes = dict.fromkeys(sizes, read.rollouts)
     for name in read.studies:
         if name not in sizes:
             parser.error(f"there is no study {name}: choose from {', '.join(sizes)}")
