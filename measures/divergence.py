@@ -87,6 +87,8 @@ class Shift(SequentialState, frozen=True):
         limits: ShiftLimits,
         rho: Floats | float = 0.0,
         within: Floats | float = 1.0,
+        *,
+        near: Floats | float = 1.0,
     ) -> Self:
         """With one more window, and a look if one is due.
 
@@ -96,12 +98,13 @@ class Shift(SequentialState, frozen=True):
             limits: the same at each call, but ``caller_spread``.
             rho: intra-window correlation, of the answers' classes.
             within: the part of the design effect that texts of one request make.
+            near: a factor on it, for callers' requests of near windows.
         """
         n_c, n_s = canary.sum(axis=-1), stable.sum(axis=-1)
         one, other = np.maximum(n_c, 1.0), np.maximum(n_s, 1.0)
         weight = n_c * n_s / np.maximum(n_c + n_s, 1.0)
         d_c, d_s = design_effect(one, rho, within), design_effect(other, rho, within)
-        variance = d_c / one + d_s / other
+        variance = near * (d_c / one + d_s / other)
         summed = replace(
             self,
             h=self.h + weight,

@@ -161,13 +161,14 @@ class NonInferiorityTest(SequentialState, frozen=True):
         tests: Tests = None,
         *,
         within: Floats | float = 1.0,
+        near: Floats | float = 1.0,
         paired: Floats | float = 0.0,
     ) -> Self:
         """With one more window; the arguments are those of ``HarmTest.after``.
 
-        ``paired`` is ``[..., tests]`` here.
+        ``paired`` is ``[..., tests]`` here; each row is divided by ``near``.
         """
-        log_s = self.log_s(window, past, line, rho, tests, within=within)
+        log_s = self.log_s(window, past, line, rho, tests, within=within, near=near)
         return replace(
             self,
             log_e=self.log_e + log_s + paired,
@@ -186,6 +187,7 @@ class NonInferiorityTest(SequentialState, frozen=True):
         tests: Tests = None,
         *,
         within: Floats | float = 1.0,
+        near: Floats | float = 1.0,
     ) -> Floats:
         """``[..., tests]``: log of what the next window says; the arguments are ``after``'s.
 
@@ -195,6 +197,7 @@ class NonInferiorityTest(SequentialState, frozen=True):
         theta = (self.e_s + self.e_c + e0 + 0.5) / (self.n_s + self.n_c + n0 + 1.0)
         below = theta < line.a + line.s * theta
         log_s = np.where(below, log_ratio(window, theta, theta, line, rho, within=within), 0.0)
+        log_s = log_s / near
         return log_s if tests is None else np.add.reduceat(log_s, tests, axis=-1)
 
     def counting(self, arms: Floats, rows: slice) -> Self:

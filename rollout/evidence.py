@@ -214,6 +214,7 @@ class Evidence:
                 pairs=pairs if norms is None else norms,
                 texts=self.rates.texts,
                 is_alone=of_rates.is_alone,
+                near=self.rates.shared_near,
             ),
         )
         if is_shadow and checks.agreement:

@@ -10,16 +10,22 @@ the same window, N all callers' requests. If each caller is in one arm with chan
 other, the arms' shares differ with a variance of ``sum u_k^2 / N^2 / (w (1 - w))``: the linearised
 difference of two ratios under Poisson sampling of clusters (Sarndal, Swensson and Wretman, Model
 Assisted Survey Sampling, 1992). Sums over groups have the same expectation as sums over callers.
+
+Names may last for minutes only (a document, a session). What such callers make does average out,
+but a caller's requests of one window and of near ones count as few: by how much is the variance of
+the groups' ``u`` over near windows, beyond what lasts (``CallerVariation.near``). It does not
+shrink with the arm, as what all requests of a window share does.
 """
 
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from contracts.windows import CALLER_GROUPS, EvidenceCounts, Sparse
-from measures.correlation import Floats
+from measures.correlation import CAUTION, Floats
 from measures.histograms import dense
 from measures.state import SequentialState
 from rollout.checks.rows import CLASSES, ERRORS, QUALITY, CheckRows, by_label, count_answers
@@ -30,6 +36,9 @@ DEVIATIONS = 3.0
 # Of what is tolerated: if callers can make more than that, passing is luck or takes very long,
 # and what passed in shadow need not pass again.
 MOST_CALLER_SPREAD = 0.5
+# What a window's requests weigh in the next one, as near ones: 20 windows in the mean.
+NEAR = 0.95
+NEAR_NOISE = 0.25  # of the variance: of callers who last, 30 windows show as much by chance
 
 _ERRORS, _QUALITY, _CLASSES = 0, 1, 2  # kinds of events, the first one of classes
 _DECIMALS = 3  # of an event, that are kept
@@ -91,18 +100,28 @@ class CallerVariation(SequentialState, frozen=True):
         by_chance: ``[..., kinds]``, the sum of squares of that, expected of callers all alike.
         events: ``[..., kinds]``, of all callers.
         requests: of the same shape.
+        near: as ``above``, of the last windows: each one weighs ``NEAR`` of the one after it.
+        near_squares: ``[..., kinds]``, the part of ``above``'s sum of squares that is of near
+            windows.
+        near_requests: ``[..., kinds]``, as ``near``, of all callers' requests.
+        near_pairs: ``[..., kinds]``, as ``near_squares``, of all callers' requests.
     """
 
     above: Floats
     by_chance: Floats
     events: Floats
     requests: Floats
+    near: Floats | None = None  # of states that an earlier release stored, as what follows
+    near_squares: Floats | None = None
+    near_requests: Floats | None = None
+    near_pairs: Floats | None = None
 
     @classmethod
     def begin(cls, labels: int, shape: tuple[int, ...] = ()) -> Self:
         """Nothing known yet, of answers with this number of labels."""
         zero = np.zeros((*shape, _kinds(labels)))
-        return cls(np.zeros((*zero.shape, CALLER_GROUPS)), zero, zero, zero)
+        wide = np.zeros((*zero.shape, CALLER_GROUPS))
+        return cls(wide, zero, zero, zero, wide, zero, zero, zero)
 
     def after(self, stable: GroupCounts) -> Self:
         """Returns a copy with a window of stable."""
@@ -110,12 +129,18 @@ class CallerVariation(SequentialState, frozen=True):
         share = stable.all_events / n
         others = 1 - stable.requests / n[..., None]
         chance = share * (1 - share) * (stable.requests * others).sum(axis=-1)
-        above = self.above + stable.events - share[..., None] * stable.requests
+        more = stable.events - share[..., None] * stable.requests
+        before, squares, requests, pairs = self._near
+        before, requests = NEAR * before, NEAR * requests
         return type(self)(
-            np.round(above, _DECIMALS),
+            np.round(self.above + more, _DECIMALS),
             np.round(self.by_chance + chance, _DECIMALS),
             self.events + stable.all_events,
             self.requests + stable.all_requests,
+            np.round(before + more, _DECIMALS),
+            np.round(squares + (more * (more + 2 * before)).sum(axis=-1), _DECIMALS),
+            np.round(requests + stable.all_requests, _DECIMALS),
+            np.round(pairs + stable.all_requests * (stable.all_requests + 2 * requests), _DECIMALS),
         )
 
     def spread(self, rows: CheckRows, share: Floats | float) -> Floats:
@@ -144,6 +169,60 @@ class CallerVariation(SequentialState, frozen=True):
         found: Floats = np.sqrt(squares.sum(axis=-1) / (8 * np.log(2.0)))
         return np.minimum(found, 1.0)
 
+    def near_effect(self, rows: CheckRows) -> Floats:
+        """``[..., rows]``: this many requests of near windows count as one, for who sends them.
+
+        Of classes, and of errors in the unknown stratum: names that live for minutes have no past.
+        1 of other rows.
+        """
+        effect = 1.0 + self._near_excess / np.where(self._variance > 0, self._variance, 1.0)
+        found = np.ones((*effect.shape[:-1], rows.count))
+        found[..., ERRORS.start] = effect[..., _ERRORS]
+        found[..., CLASSES:] = effect[..., _kind_of_class(rows)]
+        return found
+
+    @property
+    def shared_near_effect(self) -> Floats:
+        """``[...]``: the same of a histogram of all classes."""
+        p = (self.events / np.maximum(self.requests, 1.0))[..., _CLASSES:]
+        seen = p > 0
+        over = np.where(seen, self._near_excess[..., _CLASSES:] / np.where(seen, p, 1.0), 0.0)
+        degrees = np.maximum(seen.sum(axis=-1) - 1, 1)
+        requests = self.requests[..., _CLASSES:].max(axis=-1, initial=1.0)
+        effect: Floats = 1.0 + over.sum(axis=-1) / (degrees * requests)
+        return effect
+
+    @property
+    def _near(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """What is known of near windows: nothing in a state of an earlier release."""
+        wide, zero = np.zeros_like(self.above), np.zeros_like(self.requests)
+        return (
+            wide if self.near is None else self.near,
+            zero if self.near_squares is None else self.near_squares,
+            zero if self.near_requests is None else self.near_requests,
+            zero if self.near_pairs is None else self.near_pairs,
+        )
+
+    @property
+    def _variance(self) -> Floats:
+        """``[..., kinds]``: of the events of independent requests."""
+        p = self.events / np.maximum(self.requests, 1.0)
+        return self.requests * p * (1 - p)
+
+    @property
+    def _near_excess(self) -> Floats:
+        """``[..., kinds]``: what callers add to that over near windows, beyond what lasts.
+
+        What lasts is told by windows that are further from one another: it makes as much of the
+        requests' pairs there as among near ones, and is a tolerance already (``spread``).
+        """
+        _, squares, _, pairs = self._near
+        far = self.requests**2 - pairs
+        lasting = np.maximum(0.0, (self.above**2).sum(axis=-1) - squares)
+        part = np.where(far > 0, lasting / np.where(far > 0, far, 1.0), 0.0)
+        excess = squares - self.by_chance - part * pairs - NEAR_NOISE * self._variance
+        return np.where(pairs > 0, CAUTION * np.maximum(0.0, excess), 0.0)
+
     def _kinds_spread(self, share: Floats | float) -> Floats:
         """``[..., kinds]``."""
         both = np.asarray(share * (1.0 - share))[..., None]
@@ -154,11 +233,12 @@ class CallerVariation(SequentialState, frozen=True):
 
     def with_labels(self, labels: int) -> Self:
         """Returns a copy with this number of labels, which were not known before."""
-        begun = self.begin(labels)
+        parts = (self.above, self.by_chance, self.events, self.requests, *self._near)
+        begun = structs.astuple(self.begin(labels))
         return type(self)(
             *(
-                np.concatenate([getattr(self, name), getattr(begun, name)[_CLASSES:]])
-                for name in self.__struct_fields__
+                np.concatenate([part, more[_CLASSES:]])
+                for part, more in zip(parts, begun, strict=True)
             )
         )
 

@@ -76,12 +76,14 @@ class WindowPrior:
         line: the tolerance.
         rho: intra-window correlation.
         within: the part of the design effect that texts of one request make.
+        near: what is divided by besides, for callers' requests of near windows.
     """
 
     theta_s: Floats
     line: Tolerance
     rho: Floats
     within: Floats
+    near: Floats
 
     def log_s(self, window: WindowCounts, rows: CheckRows) -> Floats:
         """``[..., tests, ALTERNATIVES]``: what a window says."""
@@ -110,7 +112,7 @@ class WindowPrior:
             told(self.rho),
             within=told(self.within),
         )
-        return log_s
+        return log_s / self.near[..., None]
 
     def expected(self, window: WindowCounts, rows: CheckRows) -> Floats:
         """``[..., tests]``: events of the candidate in a window, at stable's rate."""
@@ -118,11 +120,11 @@ class WindowPrior:
 
     def of(self, rows: list[int]) -> Self:
         """Of some rows, with one more axis before them."""
-        theta_s, a, s, rho, within = (
+        theta_s, a, s, rho, within, near = (
             np.asarray(part)[..., None, rows]
-            for part in (self.theta_s, self.line.a, self.line.s, self.rho, self.within)
+            for part in (self.theta_s, self.line.a, self.line.s, self.rho, self.within, self.near)
         )
-        return type(self)(theta_s, Tolerance(a, s), rho, within)
+        return type(self)(theta_s, Tolerance(a, s), rho, within, near)
 
 
 @dataclass(frozen=True)

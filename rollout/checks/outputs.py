@@ -77,6 +77,7 @@ class Outputs(SequentialState, frozen=True):
         pairs: Floats | None = None,
         texts: RequestTexts | None = None,
         is_alone: bool = False,
+        near: float = 1.0,
     ) -> Self:
         """Adds a window of both arms, whose labels callers may set apart by ``caller_spread``.
 
@@ -84,7 +85,8 @@ class Outputs(SequentialState, frozen=True):
         take the place of all of stable's requests. Pairs scatter less than the arms that the test
         assumes: it errs more rarely than it may. ``texts`` tell how much labels of one request
         resemble one another; among pairs a request counts once. ``is_alone``: one group of callers
-        is nearly all of an arm, and is not left out.
+        is nearly all of an arm, and is not left out. ``near``: this many requests count as
+        one besides, for a caller's of near windows.
         """
         if self.test is None:
             return self
@@ -101,6 +103,7 @@ class Outputs(SequentialState, frozen=True):
             if before_canary or not self.labels
             else self._groups(candidate, stable, is_alone=is_alone),
             before_canary=before_canary,
+            near=near if self.labels else 1.0,
         )
         return replace(self, test=test)
 

@@ -289,6 +289,7 @@ def _needed_requests(
     window = WindowCounts(requests * theta, requests, others * theta, others)
     tolerance = Tolerance(line.absolute + spread, line.relative)
     gained = log_ratio(window, theta, theta, tolerance, rates.rho[at], within=rates.within[at])
+    gained = gained / rates.near[at]
     of_row = rates.rows.test_of_row[at]
     missing = max(0.0, LEAST_TO_PASS - n_c)
     of_tests = rates.missing_evidence(beyond_callers=spread > 0)

@@ -241,13 +241,20 @@ class RateEvidence(SequentialState, frozen=True):
         window, history, tests = WindowCounts(e_c, n_c, e_s, n_s), self._history, self.rows.tests
         spread = self.spread(share)
         fail = Tolerance(lines.fail.a + spread, lines.fail.s)
-        believed = WindowPrior(self.harm.theta_s(history), fail, self.rho, self.within)
+        believed = WindowPrior(self.harm.theta_s(history), fail, self.rho, self.within, self.near)
         log_s = believed.log_s(window, self.rows) + to_fail
         if stage is ComparisonStage.BAKE:
             factor = self.share_cost.factor(share)
             log_s = also_against_past(log_s, window, history, believed, factor)
         near = self.non_inferiority.after(
-            window, history, lines.pass_, self.rho, tests, within=self.within, paired=to_pass
+            window,
+            history,
+            lines.pass_,
+            self.rho,
+            tests,
+            within=self.within,
+            near=self.near,
+            paired=to_pass,
         )
         if is_cold:
             log_s, near = self._reporting_only(log_s, near)
@@ -263,7 +270,7 @@ class RateEvidence(SequentialState, frozen=True):
             groups = self.groups.after(*(arm.every for arm in both))
         wide = Tolerance(lines.pass_.a + spread, lines.pass_.s)
         beyond_callers = self.beyond_callers + self.non_inferiority.log_s(
-            window, history, wide, self.rho, tests, within=self.within
+            window, history, wide, self.rho, tests, within=self.within, near=self.near
         )
         counted = window.n_c.copy()
         for each in told:
@@ -481,6 +488,20 @@ class RateEvidence(SequentialState, frozen=True):
     def within(self) -> Floats:
         """The part of the design effect that texts of one request make, ``[rows]``."""
         return self._of_classes(None if self.texts is None else self.texts.effect)
+
+    @cached_property
+    def near(self) -> Floats:
+        """What evidence is divided by besides, for callers' requests of near windows, ``[rows]``.
+
+        Texts of one request are a caller's as well, and count once.
+        """
+        return np.maximum(self.callers.near_effect(self.rows) / self.within, 1.0)
+
+    @property
+    def shared_near(self) -> float:
+        """The same of all classes together."""
+        of_texts = 1.0 if self.texts is None else float(self.texts.shared_effect)
+        return max(1.0, float(self.callers.shared_near_effect) / of_texts)
 
     def _of_classes(self, effect: Floats | None) -> Floats:
         """``[classes]`` to ``[rows]``: 1 elsewhere; a class that falls is the one that grows."""

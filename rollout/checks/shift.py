@@ -107,23 +107,25 @@ class ShiftTest(SequentialState, frozen=True):
         groups: Groups | None = None,
         *,
         before_canary: bool,
+        near: float = 1.0,
     ) -> Self:
         """Returns a copy with a window of both arms, each ``[bins]``; ``before_canary`` in shadow.
 
         ``texts`` tell how much the values of one request resemble one another; None: not known.
-        ``groups`` of callers are left out one by one; None: nobody is.
+        ``groups`` of callers are left out one by one; None: nobody is. ``near``: this many
+        requests count as one besides, for a caller's of near windows.
         """
         if not candidate.any() or not stable.any():
             return self
         if self.at is None:
             known = self._learn(stable, 0.0)
             return known.after(
-                candidate, stable, limits, texts, groups, before_canary=before_canary
+                candidate, stable, limits, texts, groups, before_canary=before_canary, near=near
             )
         one, other = merge_bins(candidate, self.at), merge_bins(stable, self.at)
         alike, within = (1.0, 1.0) if texts is None else (texts.shared, texts.shared_effect)
         rho = self.correlation.shared_beyond(float(alike))
-        fails = self.fails.after(one, other, limits, rho, within)
+        fails = self.fails.after(one, other, limits, rho, within, near=near)
         without, is_left = self.without, True
         if without is not None:
             told = groups or Groups.none()
@@ -131,7 +133,7 @@ class ShiftTest(SequentialState, frozen=True):
                 np.maximum(one - told.candidate, 0.0),
                 np.maximum(other - told.stable, 0.0),
             )
-            without = without.after(rest[0], rest[1], limits, rho, within)
+            without = without.after(rest[0], rest[1], limits, rho, within, near=near)
             is_left = told.is_alone or bool(without.failed.all())
         return replace(
             self,
@@ -139,7 +141,7 @@ class ShiftTest(SequentialState, frozen=True):
             if before_canary
             else self.correlation,
             fails=fails,
-            passes=self.passes.after(one, other, limits, rho, within),
+            passes=self.passes.after(one, other, limits, rho, within, near=near),
             without=without,
             has_failed=self._has_failed or (bool(fails.failed) and is_left),
         )

@@ -191,7 +191,7 @@ def test_the_state_is_some_ten_kilobytes() -> None:
         evidence = evidence.with_history(drawn(random, 5000))
     for _ in range(10):
         evidence = evidence.after(drawn(random, 250), drawn(random, 5000), 10.0)
-    assert len(json.dumps(evidence.to_json())) < 64_000
+    assert len(json.dumps(evidence.to_json())) < 67_000
     assert len(evidence.rates.rows.labels) == 10
 
 

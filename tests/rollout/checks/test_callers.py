@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.windows import CALLER_GROUPS, EvidenceCounts
 from measures.correlation import Floats
 from rollout.checks.callers import DEVIATIONS, CallerVariation, GroupCounts
-from rollout.checks.rows import CLASSES, CheckRows
+from rollout.checks.rows import CLASSES, ERRORS, CheckRows
 
 LABELS = ("negative", "positive")
 ROWS = CheckRows(LABELS)
@@ -131,3 +133,104 @@ def test_it_survives_json_bit_by_bit_and_labels_that_come_late() -> None:
     )
     assert late.above.shape == callers.above.shape
     assert late.requests[0] == 10
+
+
+def of_sessions(
+    rng: np.random.Generator, requests: int, lives: int, windows: int = 120, callers: int = 60
+) -> CallerVariation:
+    """What was learnt of names that last for so many windows, each with one label."""
+    callers_ = CallerVariation.begin(len(LABELS))
+    left = rng.integers(0, lives, callers)
+    group, positive = rng.integers(0, CALLER_GROUPS, callers), rng.random(callers) < 0.4
+    sizes = np.full(callers, float(requests))
+    for _ in range(windows):
+        evidence = window(group.astype(float), sizes, sizes * positive)
+        callers_ = callers_.after(GroupCounts.of(evidence, LABELS))
+        left -= 1
+        over = left < 0
+        left = np.where(over, lives - 1, left)
+        group = np.where(over, rng.integers(0, CALLER_GROUPS, callers), group)
+        positive = np.where(over, rng.random(callers) < 0.4, positive)
+    return callers_
+
+
+def near_classes(callers: CallerVariation) -> Floats:
+    """The effect of both labels."""
+    found: Floats = callers.near_effect(ROWS)[CLASSES : CLASSES + 2]
+    return found
+
+
+@pytest.mark.parametrize(("requests", "lives"), [(15, 1), (15, 6), (15, 12), (1, 12), (3, 6)])
+def test_a_session_counts_for_about_as_many_requests_as_it_has(requests: int, lives: int) -> None:
+    rng = np.random.default_rng(35)
+    found = [near_classes(of_sessions(rng, requests, lives)) for _ in range(5)]
+    assert 0.7 * requests * lives < np.median(found) < 2 * requests * lives
+
+
+def test_sessions_of_one_request_are_requests() -> None:
+    rng = np.random.default_rng(35)
+    found = [near_classes(of_sessions(rng, 1, 1)) for _ in range(10)]
+    assert np.median(found) == 1
+    assert np.max(found) < 1.5
+
+
+def test_callers_who_last_are_a_tolerance_and_no_design_effect() -> None:
+    rng = np.random.default_rng(35)
+    found = [near_classes(simulated(rng, spread=0.1)[0]) for _ in range(10)]
+    assert np.median(found) < 1.1
+    assert np.max(found) < 2
+
+
+def test_the_effect_is_the_same_of_the_histogram_of_two_labels() -> None:
+    callers = of_sessions(np.random.default_rng(35), 15, 6)
+    assert callers.shared_near_effect == pytest.approx(near_classes(callers).mean(), rel=0.01)
+    assert callers.near_effect(ROWS)[ERRORS.start] == 1
+
+
+counts = st.lists(st.integers(0, 40), min_size=4, max_size=4)
+
+
+@given(st.lists(st.tuples(counts, counts), max_size=12))
+def test_no_traffic_makes_a_request_count_for_more_than_one(
+    windows: list[tuple[list[int], list[int]]],
+) -> None:
+    group = np.array([0.0, 1.0, 1.0, 7.0])
+    callers = learnt(
+        *(
+            window(group, np.array(one) + np.array(other), np.array(other, dtype=float))
+            for one, other in windows
+        )
+    )
+    effect = callers.near_effect(ROWS)
+    assert (effect >= 1).all()
+    assert np.isfinite(effect).all()
+    assert effect[CLASSES] == pytest.approx(effect[CLASSES + 1], abs=0.01)
+    assert callers.shared_near_effect >= 1
+
+
+@given(st.lists(st.tuples(counts, counts), min_size=1, max_size=6), st.permutations(range(4)))
+def test_which_group_a_name_falls_into_changes_nothing(
+    windows: list[tuple[list[int], list[int]]], order: list[int]
+) -> None:
+    def learnt_of(group: Floats) -> CallerVariation:
+        return learnt(
+            *(
+                window(group, np.array(one) + np.array(other), np.array(other, dtype=float))
+                for one, other in windows
+            )
+        )
+
+    group = np.array([0.0, 1.0, 5.0, 7.0])
+    one, other = learnt_of(group), learnt_of(group[order])
+    # Sums of rounded squares, in another order.
+    assert one.near_effect(ROWS) == pytest.approx(other.near_effect(ROWS), rel=0.01, abs=0.01)
+
+
+def test_a_state_of_an_earlier_release_knows_of_no_near_windows_and_learns() -> None:
+    known = of_sessions(np.random.default_rng(35), 15, 6)
+    stored = {name: part for name, part in known.to_json().items() if not name.startswith("near")}
+    older = CallerVariation.of_json(stored)
+    assert (older.near_effect(ROWS) == 1).all()
+    assert older.spread(ROWS, 0.05).tolist() == known.spread(ROWS, 0.05).tolist()
+    evidence = window(np.array([0.0, 1.0]), np.array([100.0, 100.0]), np.array([60.0, 40.0]))
+    assert older.after(GroupCounts.of(evidence, LABELS)).near is not None

@@ -7,28 +7,28 @@ each. Sizes and seeds are fixed: a machine changes how long it takes, and not wh
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from verdicts import cold_starts, late_labels, whole, worlds
 from verdicts.findings import Finding, table
 
-FULL = {"identical": 2016, "harmful": 900, "worlds": 60, "labels": 200, "cold": 200, "shared": 200}
-SMALL = {"identical": 18, "harmful": 90, "worlds": 6, "labels": 6, "cold": 6, "shared": 6}
+STUDIES = ("labels", "cold", "shared", "sessions")
+FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200)}
+SMALL = {"identical": 18, "harmful": 90, "worlds": 6, **dict.fromkeys(STUDIES, 6), "sessions": 2}
 
 
 def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
-    """One study, of so many rollouts (in each world or row, where it has some)."""
-    if name == "identical":
-        return whole.identical(rollouts, processes)
-    if name == "harmful":
-        return whole.harmful(rollouts, processes)
-    if name == "cold":
-        return cold_starts.wrongly_back(rollouts, processes)
-    if name == "shared":
-        return worlds.wrongly_back(rollouts, worlds.SHARED)
-    if name == "labels":
-        return late_labels.wrongly_back(rollouts)
-    return worlds.wrongly_back(rollouts)
+    """One study, of so many rollouts (of all but the first two, in each of their worlds)."""
+    studies: dict[str, Callable[[], list[Finding]]] = {
+        "identical": lambda: whole.identical(rollouts, processes),
+        "harmful": lambda: whole.harmful(rollouts, processes),
+        "worlds": lambda: worlds.wrongly_back(rollouts),
+        "labels": lambda: late_labels.wrongly_back(rollouts),
+        "cold": lambda: cold_starts.wrongly_back(rollouts, processes),
+        "shared": lambda: worlds.wrongly_back(rollouts, worlds.SHARED),
+        "sessions": lambda: worlds.wrongly_back(rollouts, worlds.SESSIONS, seed=35),
+    }
+    return studies[name]()
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -36,9 +36,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -P -m verdicts", description=__doc__)
     parser.add_argument("studies", nargs="*", metavar="STUDY", help=", ".join(FULL))
     parser.add_argument("--small", action="store_true", help="a little of each")
+    parser.add_argument("--rollouts", type=int, help="in place of each study's own number")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     read = parser.parse_args(words)
     sizes = SMALL if read.small else FULL
+    if read.rollouts:
+        sizes = dict.fromkeys(sizes, read.rollouts)
     for name in read.studies:
         if name not in sizes:
             parser.error(f"there is no study {name}: choose from {', '.join(sizes)}")

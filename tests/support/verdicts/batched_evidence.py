@@ -258,6 +258,7 @@ class BatchedEvidence:
         alike = np.where(is_paired, 1.0, self.texts.shared)
         of_request = np.where(is_paired, 1.0, self.texts.shared_effect)
         rho, within = self._answers_rho(alike), _of_classes(self.texts.effect)
+        near, shared_near = self._near_effect(), np.where(is_paired, 1.0, self._shared_near())
         one = np.where(is_paired[:, None], table.sum(axis=1), one)
         other = np.where(is_paired[:, None], table.sum(axis=2), other)
         both = self._grouped(candidate), self._grouped(stable)
@@ -268,7 +269,7 @@ class BatchedEvidence:
         wider = replace(asked, caller_spread=np.asarray(asked.caller_spread)[:, None])
         apart = self._apart(share)
         fail = Tolerance(LINES.fail.a + apart, LINES.fail.s)
-        believed = WindowPrior(self.harm.theta_s(history), fail, rho_of_rows, within)
+        believed = WindowPrior(self.harm.theta_s(history), fail, rho_of_rows, within, near)
         log_s = believed.log_s(window, ROWS) + to_fail
         if bake.any():
             factor = self.share_cost.factor(share)
@@ -278,19 +279,26 @@ class BatchedEvidence:
         log_s[is_cold, LATENCY_TEST] = 0.0
         further = Tolerance(LINES.pass_.a + apart, LINES.pass_.s)
         beyond_callers = self.non_inferiority.log_s(
-            window, history, further, rho_of_rows, ROWS.tests, within=within
+            window, history, further, rho_of_rows, ROWS.tests, within=within, near=near
         )
         of_groups = _without_groups(log_s, window, both, believed, shadow)
         counted = _with_pairs(window.n_c, of_errors, requests)
         expected = believed.expected(replace(window, n_c=counted), ROWS)
-        near = (
+        not_worse = (
             self.non_inferiority.after(
-                window, history, LINES.pass_, rho_of_rows, ROWS.tests, within=within, paired=to_pass
+                window,
+                history,
+                LINES.pass_,
+                rho_of_rows,
+                ROWS.tests,
+                within=within,
+                near=near,
+                paired=to_pass,
             )
             .counting(of_classes.arms, slice(CLASSES, None))
             .counting(of_errors.arms, PAIRED_ERRORS)
         )
-        log_e = near.log_e
+        log_e = not_worse.log_e
         log_e[is_cold, LATENCY_TEST] = stake_part(
             self.non_inferiority.log_e[is_cold, LATENCY_TEST], log_e[is_cold, LATENCY_TEST]
         )
@@ -326,12 +334,19 @@ class BatchedEvidence:
                 ~shadow, lambda: self.groups.after(*(arm.every for arm in both)), self.groups
             ),
             beyond_callers=self.beyond_callers + beyond_callers,
-            non_inferiority=near,
+            non_inferiority=not_worse,
             paired=of_classes.added,
             paired_errors=of_errors.added,
-            shifts=self.shifts.after(one, other, asked, rho, of_request),
-            near=self.near.after(one, other, asked, rho, of_request),
-            without=self.without.after(rest[0], rest[1], wider, rho[:, None], of_request[:, None]),
+            shifts=self.shifts.after(one, other, asked, rho, of_request, near=shared_near),
+            near=self.near.after(one, other, asked, rho, of_request, near=shared_near),
+            without=self.without.after(
+                rest[0],
+                rest[1],
+                wider,
+                rho[:, None],
+                of_request[:, None],
+                near=shared_near[:, None],
+            ),
         )
         e_values = after.left_out.e_value(after.harm.windows, after.groups.is_alone[:, None])
         means = [e_values[:, TESTS[name]].mean(axis=1) for name in NAMES[:3]]
@@ -471,6 +486,15 @@ class BatchedEvidence:
         totals = cumulated[..., -1]
         ranks = np.ceil(slowness.PERCENTILE * totals)
         return (cumulated < ranks[..., None]).sum(axis=-1), totals >= slowness.ENOUGH
+
+    def _near_effect(self) -> Floats:
+        """``[rollouts, rows]``: ``RateEvidence.near``."""
+        within = _of_classes(self.texts.effect)
+        return np.maximum(self.callers.near_effect(ROWS) / within, 1.0)
+
+    def _shared_near(self) -> Floats:
+        """``[rollouts]``: ``RateEvidence.shared_near``."""
+        return np.maximum(self.callers.shared_near_effect / self.texts.shared_effect, 1.0)
 
     def _rho_of_tests(self) -> Floats:
         return self.correlation.subtract(_of_classes(self.texts.each)[:, ROWS.tests])

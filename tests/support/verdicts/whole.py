@@ -104,9 +104,17 @@ def walk(
 
 
 def walked(
-    traffic: Traffic, rollouts: int, rng: np.random.Generator, harm: Harm | None = None
+    traffic: Traffic,
+    rollouts: int,
+    rng: np.random.Generator,
+    harm: Harm | None = None,
+    *,
+    shortest: int = 0,
 ) -> list[RolloutEnd]:
-    """One rollout in each row of a traffic, which begins with stable's history."""
+    """One rollout in each row of a traffic, which begins with stable's history.
+
+    A step with callers takes ``shortest`` windows at least.
+    """
     evidence = BatchedEvidence.begin(rollouts, RolloutSpec().false_rollback)
     nobody = np.zeros(rollouts)
     for _ in range(HISTORY):
@@ -127,6 +135,7 @@ def walked(
         met = met + candidate.requests * ((step > 0) & (step < BAKE))
         evidence = evidence.after(candidate, stable, SHARE[step], step == BAKE)
         on = _may_go_on(evidence, step) & (step < BAKE) & ~evidence.failed.any(axis=1)
+        on &= (step == 0) | (at - began >= shortest)
         step, began = step + on, np.where(on, at, began)
         evidence = evidence.next_stage(on)
         is_over = evidence.failed.any(axis=1) | ((step == BAKE) & (at - began >= BAKE_WINDOWS))

@@ -68,6 +68,10 @@ class Stream:
         different: texts that there are, where a cache keeps them.
         broken: share of its requests that the candidate fails at, besides, and no copy does.
         lasting: share of its failures that are the request's own: a copy of it fails as well.
+        tail: the k-th caller sends in proportion to ``k ** -tail``.
+        lives: windows for which a caller's name lasts in the mean; another one takes its place
+            then, with another place in the split. 0: names last.
+        one_label: a name's texts all have one label, the second one's with ``positive``.
     """
 
     requests: float
@@ -87,6 +91,9 @@ class Stream:
     different: float = 1.0
     broken: float = 0.0
     lasting: float = 0.0
+    tail: float = TAIL
+    lives: float = 0.0
+    one_label: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,7 @@ class World:
     load: float = 0.0
     daily: float = 0.0
     neighbour: float = 0.0
+    shortest: int = 0
 
 
 WORLDS = (
@@ -217,6 +225,36 @@ WORLDS = (
 )
 
 
+_ONE_SESSION = Stream(1000.0, callers=67, tail=0.0, lives=12.0, one_label=True)
+SESSIONS = (
+    World(
+        "names live for two minutes, 15 requests a window of one label, steps of half an hour",
+        (_ONE_SESSION,),
+        shortest=180,
+    ),
+    World(
+        "the same, for five minutes",
+        (replace(_ONE_SESSION, lives=30.0),),
+        shortest=180,
+    ),
+    World(
+        "the first, of few requests",
+        (replace(_ONE_SESSION, requests=300.0, callers=20),),
+        shortest=180,
+    ),
+    World(
+        "the first, among as many requests of names that last",
+        (_ONE_SESSION, Stream(1000.0)),
+        shortest=180,
+    ),
+    World(
+        "names live for one window, one request each",
+        (replace(_ONE_SESSION, callers=1000, lives=1.0),),
+        shortest=180,
+    ),
+)
+
+
 @dataclass(frozen=True)
 class _Callers:
     """Of one stream: ``[rollouts, callers]``, where they stand in the split, and their habits."""
@@ -227,9 +265,21 @@ class _Callers:
     is_slow: NDArray[np.bool_]
     later: Counts
     begins: Counts  # [rollouts], window of the rollout
+    is_second: NDArray[np.bool_]  # whether a name with one label has the second one
 
     def of_rows(self, rows: NDArray[np.intp]) -> Self:
         return type(self)(*(getattr(self, part.name)[rows] for part in fields(self)))
+
+    def renamed(self, stream: Stream, is_over: NDArray[np.bool_], rng: np.random.Generator) -> Self:
+        """With other names where the old ones are over; how quick a caller is stays."""
+        place, group, bucket, is_second = _names(stream, is_over.shape, rng)
+        return replace(
+            self,
+            place=np.where(is_over, place, self.place),
+            group=np.where(is_over, group, self.group),
+            bucket=np.where(is_over, bucket, self.bucket),
+            is_second=np.where(is_over, is_second, self.is_second),
+        )
 
 
 @dataclass(frozen=True)
@@ -268,8 +318,9 @@ class Traffic:
 
     def moved(self, rng: np.random.Generator) -> Self:
         """A window later."""
-        del rng
-        return replace(self, at=self.at + 1)
+        at = self.at + 1
+        pairs = zip(self.world.streams, self.callers, strict=True)
+        return replace(self, at=at, callers=tuple(_later(*pair, rng) for pair in pairs))
 
     def window(self, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
         """One window of candidate and stable, as ``traffic.window``."""
@@ -318,6 +369,23 @@ def _at_hour(stream: Stream, hour: float) -> Stream:
     return replace(stream, requests=stream.requests * hour, positive=stream.positive * hour)
 
 
+def _later(stream: Stream, callers: _Callers, rng: np.random.Generator) -> _Callers:
+    """A stream's callers in the next window: some take other names."""
+    if not stream.lives:
+        return callers
+    (own,) = rng.spawn(1)
+    return callers.renamed(stream, own.random(callers.place.shape) < 1 / stream.lives, own)
+
+
+def _names(
+    stream: Stream, shape: tuple[int, ...], rng: np.random.Generator
+) -> tuple[Floats, Counts, Counts, NDArray[np.bool_]]:
+    """New names' places in the split, groups and buckets, and which have the second label."""
+    (own,) = rng.spawn(1)
+    place, group = rng.random(shape), rng.integers(0, CALLER_GROUPS, shape)
+    return place, group, bucketed(group, own), own.random(shape) < stream.positive
+
+
 def _callers(stream: Stream, rollouts: int, rng: np.random.Generator) -> _Callers:
     shape = (rollouts, max(stream.callers, 1))
     begins = rng.integers(*_BEGINS, rollouts)
@@ -330,6 +398,7 @@ def _callers(stream: Stream, rollouts: int, rng: np.random.Generator) -> _Caller
         rng.random(shape) < stream.slow_callers,
         np.round(own.normal(0, stream.own_times / EDGE, shape)).astype(np.int64),
         begins if stream.begins_late else np.full(rollouts, -whole.HISTORY),
+        own.random(shape) < stream.positive,
     )
 
 
@@ -349,13 +418,15 @@ def _drawn(
         part: Floats = np.where(copied[:, None], 0.0, is_mine)
     else:
         part = np.where(copied, 0.0, high - low)[:, None]
-    weights = np.arange(1, part.shape[1] + 1.0) ** -TAIL
+    weights = np.arange(1, part.shape[1] + 1.0) ** -stream.tail
     counts = rng.poisson(stream.requests * weights / weights.sum(), part.shape)
     if stream.callers:
         counts = np.minimum(counts, stream.cap)
     if stream.before is None:
         counts = np.where(has_begun[:, None], counts, 0)
-    positive = np.where(has_begun, stream.positive, stream.before or 0.0)
+    positive = np.where(has_begun, stream.positive, stream.before or 0.0)[:, None]
+    if stream.one_label:
+        positive = callers.is_second.astype(np.float64)
     mine = rng.binomial(counts, part)
     arms = []
     for every, broken in ((mine, stream.broken), (counts - mine, 0.0)):
@@ -377,7 +448,7 @@ def _missed(stream: Stream, counts: Counts, rng: np.random.Generator) -> Counts:
 
 def _kept(counts: Counts, positive: Floats, rng: np.random.Generator) -> Counts:
     """``[rollouts, labels]`` of so many answers of a cache, one text each."""
-    second = rng.binomial(counts, positive[:, None]).sum(axis=1)
+    second = rng.binomial(counts, positive).sum(axis=1)
     return np.stack([counts.sum(axis=1) - second, second], axis=1)
 
 
@@ -395,9 +466,8 @@ def _answered(
     # Of some requests all texts get one label, of the others each text its own: the correlation
     # of two texts of a request is the share of the former.
     clumped = rng.binomial(answered, stream.alike)
-    p = positive[:, None]
-    positive_clumps = rng.binomial(clumped, p)
-    single, like = _texts(stream.texts, answered - clumped, p, rng)
+    positive_clumps = rng.binomial(clumped, positive)
+    single, like = _texts(stream.texts, answered - clumped, positive, rng)
     second = stream.texts * positive_clumps + single
     first = answered * stream.texts - second
     of_clump = stream.texts * (stream.texts - 1)
@@ -529,21 +599,21 @@ def _sum(arms: Sequence[Arm]) -> Arm:
 def walks(world: World, rollouts: int, seed: Sequence[int]) -> list[whole.RolloutEnd]:
     """So many rollouts of identical versions in one world."""
     rng = np.random.default_rng(list(seed))
-    return whole.walked(Traffic.of(world, rollouts, rng), rollouts, rng)
+    traffic = Traffic.of(world, rollouts, rng)
+    return whole.walked(traffic, rollouts, rng, shortest=world.shortest)
 
 
 SHARED = tuple(world for world in WORLDS if world.neighbour)  # an engine, with another model
 
 
-def wrongly_back(rollouts: int, of: Sequence[World] = WORLDS) -> list[Finding]:
+def wrongly_back(rollouts: int, those: Sequence[World] = WORLDS, seed: int = SEED) -> list[Finding]:
     """How rollouts of identical versions end, so many in each of these worlds.
 
     A world's rollouts are the same ones whichever others are simulated.
     """
     found = []
-    for number, world in enumerate(WORLDS):
-        if world not in of:
-            continue
-        ended = walks(world, rollouts, (SEED, number))
+    for world in those:
+        number = (WORLDS if world in WORLDS else those).index(world)
+        ended = walks(world, rollouts, (seed, number))
         found += whole.of_group(world.name, ended, 0.05)
     return found
