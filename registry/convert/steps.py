@@ -135,10 +135,7 @@ def load_network(request: ConversionRequest, original: OriginalTextModel) -> Any
         VersionError: they can't load it, or not all libraries would load the same.
     """
     # Imported only for PyTorch versions: it is slow, and needs an environment of its own.
-    from registry.convert.graph import export, span_network  # noqa: PLC0415
-
-    if FORMS[original.task].own_network:
-        return _load_spans(request, original, span_network)
+    from registry.convert.graph import export  # noqa: PLC0415
 
     weights.require_one_of_each(original)
     return export.load(
@@ -153,8 +150,10 @@ def load_original(
     request: ConversionRequest, original: OriginalTextModel
 ) -> tuple[Any, tokeniser.Tokeniser, Answers]:
     """The same with its tokeniser and its own answers; raises as ``load_network`` does."""
-    from registry.convert.graph import export  # noqa: PLC0415 - needs torch
+    from registry.convert.graph import export, span_network  # noqa: PLC0415 - need torch
 
+    if FORMS[original.task].own_network:
+        return _load_spans(request, original, span_network)
     loaded = load_network(request, original)
     built = _built_as_library_has_it(request, original, loaded)
 
