@@ -64,14 +64,15 @@ def space_of(original: OriginalTextModel, built: Tokeniser, code: bytes | None) 
 def _network(original: OriginalTextModel) -> object:
     if original.onnx is not None:
         return _digest_graph(engine_form.load(original.onnx))
-    folder = transformer_folder(original)
+    folder, sided = transformer_folder(original), original.sides is not None
+    known = fields.SIDED_TRANSFORMER if sided else fields.TRANSFORMER
     return {
         "weights": _digest_weights(folder),
         "config": _without_effect(read_json(folder / CONFIG), fields.NETWORK),
         "sentences": {
             name: value
-            for name, value in transformer_config(folder).items()
-            if fields.TRANSFORMER[name].effect is fields.Effect.COMPARED
+            for name, value in transformer_config(folder, sided=sided).items()
+            if known[name].effect is fields.Effect.COMPARED
         }
         if original.loaded_by
         else {},
