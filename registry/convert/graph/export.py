@@ -227,7 +227,8 @@ def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
 
     names = loaded.inputs
     output = FORMS[task].exported
-    rows, unattended = rows_of(loaded), loaded.unattended
+    unattended = loaded.unattended
+    rows = None if unattended is None else rows_of(loaded)
 
     class Positional(torch.nn.Module):
         """The network with its inputs by position, as the exporters want them."""

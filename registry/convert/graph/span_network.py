@@ -52,6 +52,11 @@ class SpanModel:
         return [INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS]
 
     @property
+    def unattended(self) -> None:
+        """No token of a row is there without being read."""
+        return
+
+    @property
     def pad_id(self) -> int | None:
         """The encoder's own padding id, if it has one."""
         found = getattr(self.network.config, "pad_token_id", None)
