@@ -62,6 +62,7 @@ COMPILED = (
     "preprocess/buckets.py",
     "preprocess/encoder.py",
     "preprocess/frame.py",
+    "preprocess/labelled_words.py",
     "preprocess/late_interaction.py",
     "preprocess/observe.py",
     "preprocess/packing.py",

@@ -603,7 +603,7 @@ def test_other_routes_and_other_mistakes_are_not_taken_for_crowding() -> None:
         assert read_answer(connection)[0] == 200
         connection.sendall(WHOLE.replace(b"sentiment", b"nobodys00"))
         assert read_answer(connection)[0] == 404
-        connection.sendall(WHOLE.replace(b"host: x", b"x-request-timeout: soon"))
+        connection.sendall(WHOLE.replace(b"host: x", b"host: x\r\nx-request-timeout: soon"))
         assert read_answer(connection)[0] == 400
         connection.sendall(WHOLE.replace(b"/endpoints/sentiment", b"/v2/models/minilm/infer"))
         status, _, body = read_answer(connection)
@@ -617,7 +617,7 @@ def test_a_key_is_asked_for_before_there_is_any_talk_of_room() -> None:
     with serving(Served(predictor=predictor, keys=keys)) as served, connected(served) as connection:
         answers = []
         for key in (b"good", b"bad", b"good"):
-            connection.sendall(WHOLE.replace(b"host: x", b"x-api-key: " + key))
+            connection.sendall(WHOLE.replace(b"host: x", b"host: x\r\nx-api-key: " + key))
             answers.append(read_answer(connection)[0])
     assert answers == [503, 401, 503]
     assert predictor.asked == 2
