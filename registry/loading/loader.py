@@ -627,6 +627,9 @@ class Loader:
     async def _report(self, wants: tuple[Want, ...]) -> None:
         loaded = tuple(self._loaded.values()) if self._answers else ()
         self._update_readiness(wants)
+        # What no endpoint names any more is not probed either: nothing would say that it is well.
+        probed = {want.ref for want in wants}
+        self._troubles = {ref: each for ref, each in self._troubles.items() if ref in probed}
         report = LoaderReport(
             loader=self._options.name,
             triton_grpc=self._options.triton_grpc,

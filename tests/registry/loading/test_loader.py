@@ -68,6 +68,18 @@ async def test_what_is_wrong_with_a_package_that_is_held_is_reported_while_it_is
     assert not (await harness.settle()).troubles
 
 
+async def test_what_was_wrong_with_a_package_is_not_reported_once_nobody_probes_it(
+    harness: LoaderHarness,
+) -> None:
+    await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+    harness.loader.note_trouble(CANDIDATE, "it answers with NaN", True)
+    assert (await harness.settle()).troubles
+    report = await harness.serve(STABLE, stable=STABLE)
+    assert CANDIDATE.triton_model in harness.triton.models
+    assert CANDIDATE not in harness.loader.others()
+    assert not report.troubles
+
+
 async def test_stable_packages_are_loaded_first(harness: LoaderHarness) -> None:
     await harness.serve(CANDIDATE, OLD, STABLE, stable=STABLE)
     assert harness.triton.loads()[0] == STABLE.triton_model
