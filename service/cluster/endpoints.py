@@ -11,6 +11,11 @@ from service.cluster.collection import Collection, Object
 
 PLURAL = "modelendpoints"
 
+# As they are written, and as they are called here. A cluster's status has others beside them.
+_OF_STATUS = frozenset(EndpointStatus.model_fields) | {
+    field.alias for field in EndpointStatus.model_fields.values() if field.alias
+}
+
 
 def collection(namespace: str) -> Collection:
     """The endpoints of a namespace."""
@@ -37,9 +42,7 @@ def read(item: Object) -> ModelEndpoint:
             "annotations": metadata.get("annotations") or {},
         },
         "spec": item.get("spec") or {},
-        "status": {
-            name: value for name, value in status.items() if name in EndpointStatus.model_fields
-        }
+        "status": {name: value for name, value in status.items() if name in _OF_STATUS}
         | {"outdated": _is_outdated(item)},
     }
     try:

@@ -58,7 +58,7 @@ def bring(release: Release, pool: str) -> None:
 
     def is_there() -> bool:
         status = release.cluster.get("mep", MOVES).get("status", {})
-        placed = status.get("pool", "default") == pool and not status.get("next_pool")
+        placed = status.get("pool", "default") == pool and not status.get("nextPool")
         return placed and stable(release, MOVES) is not None
 
     try:

@@ -23,6 +23,7 @@ from contracts.endpoint import (
     Wait,
     WaitsFor,
 )
+from contracts.model import ModelRef
 from contracts.waiting import to_do
 from registry.errors import EndpointConflictError
 from registry.stores import cluster_events
@@ -98,6 +99,22 @@ def test_a_status_is_written_to_the_status_alone_with_what_kubectl_shows(
 def listed(store: KubernetesEndpointStore, *expected: ModelEndpoint) -> None:
     """Waits until the watch has told of these."""
     until("the endpoints are listed", 60, lambda: store.list() == expected)
+
+
+def test_every_field_of_a_status_is_read_as_it_was_written(
+    store: KubernetesEndpointStore,
+) -> None:
+    fields = EndpointStatus.model_fields
+    whole = EndpointStatus(
+        **{name: 7 for name in fields if fields[name].annotation is int},
+        **{name: "x" for name in fields if fields[name].annotation is str},
+        next_packages=(ModelRef(model="m", version="1", package="a" * 64),),
+        asleep=5.25,
+    )
+    stored = store.put(endpoint(whole))
+    read = store.get(stored.name)
+    assert read is not None
+    assert {name for name in fields if getattr(read.status, name) != getattr(whole, name)} == set()
 
 
 def test_what_the_watch_has_told_is_not_asked_for_again_before_a_write(
