@@ -142,14 +142,14 @@ class RunningStack:
 
         until(f"{service} is started again", seconds, is_new)
 
-    def command(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def command(self, *words: str, seconds: float = 300.0) -> "subprocess.CompletedProcess[str]":
         """Runs ``headrace WORDS`` on this stack's home."""
         return subprocess.run(
             [HEADRACE, *words],
             env=self.env,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=seconds,
             check=False,
         )
 
