@@ -72,7 +72,9 @@ def require_one_of_each(original: OriginalTextModel) -> None:
     Raises:
         VersionError: the name and the files, or that the files can't be read.
     """
-    _join([_shard(path) for path in find_files(transformer_folder(original))])
+    files = find_files(transformer_folder(original))
+    if len(files) > 1:
+        _join([_shard(path) for path in files])
 
 
 def weights_of(folder: Path) -> int:
