@@ -83,9 +83,11 @@ class EntityEncoder(WindowEncoder):
             ParameterError: more labels than the model takes, labels that leave a row no room for a
                 text, or one that holds a mark.
         """
-        labels, named = USUAL_LABELS[: self._spans.most_labels], ()
+        labels: tuple[str, ...] = USUAL_LABELS[: self._spans.most_labels]
+        named: tuple[str, ...] = ()
         if pairs:
-            labels, named = map(tuple, json.loads(pairs[0]))
+            asked, chosen = json.loads(pairs[0])
+            labels, named = tuple(asked), tuple(chosen)
         prompt = self._prompt(labels)
         frame, unk_id = self._single, self._spec.unk_id
         rows: list[list[int]] = []

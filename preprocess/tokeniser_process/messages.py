@@ -231,5 +231,13 @@ def encoded_of(rows: Rows, texts: Sequence[str], pairs: Sequence[str] | None) ->
         rows.special,
         unknown=rows.unknown,
         seen=rows.seen,
-        sides=rows.sides,
+        sides=_sides_of(rows.sides),
     )
+
+
+def _sides_of(sent: Sides | None) -> Sides | None:
+    """With tuples of statistics: of a compiled class msgspec does not know what its lists hold."""
+    if sent is None:
+        return None
+    statistics = [(tokens, words, unk, cut) for tokens, words, unk, cut in sent.statistics]
+    return Sides(sent.queries, sent.left_out, statistics, sent.mean)
