@@ -522,7 +522,7 @@ def _must_cut_over(spec: EndpointSpec, status: EndpointStatus) -> bool:
     if (spec.task or status.task) not in GIVE_VECTORS or wish is VectorSpace.SAME or refs is None:
         return False
     (version, space), (old_version, old_space) = refs
-    another = version != old_version  # decides for packages from before there were spaces
+    another = version != old_version  # decides until the candidate has its package
     if space and old_space:
         another = space != old_space or (another and wish is VectorSpace.CUTOVER)
     return another

@@ -259,7 +259,7 @@ class Manifest(_ManifestModel):
     labels: tuple[str, ...] = ()
     dimension: int | None = Field(None, description="of an embedding")
     space: str = Field(
-        "", pattern=SPACE_ID.pattern, description="of its vectors; empty: none, or an older package"
+        "", pattern=SPACE_ID.pattern, description="of its vectors; empty: it makes none"
     )
     precision: Precision
     engine: EngineKind = EngineKind.PADDED
@@ -290,8 +290,7 @@ class Manifest(_ManifestModel):
 
     def canonical(self) -> bytes:
         """The bytes that are stored and hashed: JSON with sorted keys and no spaces, UTF-8."""
-        # Left out if it is empty: packages from before there were spaces keep their ids.
-        data = self.model_dump(mode="json", exclude=None if self.space else {"space"})
+        data = self.model_dump(mode="json")
         return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     def package_id(self) -> str:

@@ -4,7 +4,8 @@ A browser asks first (a preflight: no key, no body), and shows an answer to its 
 answer names the page's origin. Credentials that a browser adds by itself, such as cookies, are
 never allowed: a page sends its key in a header, which it has to know. So every origin (``*``) may
 be allowed without giving anything away. Nothing here refuses a request that is no preflight: others
-than browsers send an origin too.
+than browsers send an origin too. Starlette's middleware would see neither whole POSTs nor early
+refusals, which are answered before ASGI.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -30,7 +30,7 @@ from preprocess.tasks.head import (
     Side,
     Values,
 )
-from preprocess.tasks.token_classification import MOST_RECORDED, Entity
+from preprocess.tasks.token_classification import MOST_RECORDED, Entity, Place, compare_places
 from preprocess.tasks.zero_shot import check_labels
 
 USUAL_THRESHOLD = 0.5  # gliner's
@@ -124,18 +124,8 @@ class EntityRecognition(Head):
         return [[Mark(one.label, one.score, one.start, one.end) for one in each] for each in found]
 
     def difference(self, ours: Side, theirs: Side) -> Difference:
-        """1 - F1 of the entities of each text; whether each that either has found is in both.
-
-        Entities are the same if label, start and end are. A text in which neither has found any
-        counts as one that is equal.
-        """
-        distance: list[float] = []
-        equal: list[bool] = []
-        for one, other in zip(_places(ours), _places(theirs), strict=True):
-            both, every = one & other, one | other
-            equal += [place in both for place in sorted(every)] if every else [True]
-            distance.append(1 - 2 * len(both) / (len(one) + len(other)) if every else 0.0)
-        return Difference(np.array(distance), equal, [], np.empty(0))
+        """See ``compare_places``."""
+        return compare_places(_places(ours), _places(theirs))
 
     def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """``{"entity_group", "score", "word", "start", "end"}`` of each entity, by its start."""
@@ -265,7 +255,7 @@ def _refuse_surrogates(labels: Sequence[str]) -> None:
             raise ParameterError(f"{LABELS_PLACE}[{index}]", "it is not Unicode text") from error
 
 
-def _places(side: Side) -> list[set[tuple[int, int, str]]]:
+def _places(side: Side) -> list[set[Place]]:
     return [
         {(entity.start, entity.end, entity.label) for entity in each}
         for each in entities(_encoded(side), side.values)

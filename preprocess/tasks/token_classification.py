@@ -34,6 +34,8 @@ SIMPLE = "simple"
 MOST_RECORDED = 4096  # entities in one event, as of values that users observe
 _IGNORED = (NO_ENTITY,)
 
+Place = tuple[int, int, str]  # of an entity: start and end, in characters, and its label
+
 
 class Entity(NamedTuple):
     """A run of tokens, or with the strategy ``none`` one of them. ``label`` is its type.
@@ -107,18 +109,8 @@ class TokenClassification(Head):
         return records
 
     def difference(self, ours: Side, theirs: Side) -> Difference:
-        """1 - F1 of the entities of each text; whether each that either has found is in both.
-
-        Entities are the same where type, start and end are. A text in which neither has found any
-        counts as one that is equal.
-        """
-        distance: list[float] = []
-        equal: list[bool] = []
-        for one, other in zip(_spans(ours), _spans(theirs), strict=True):
-            both, every = one & other, one | other
-            equal += [span in both for span in sorted(every)] if every else [True]
-            distance.append(1 - 2 * len(both) / (len(one) + len(other)) if every else 0.0)
-        return Difference(np.array(distance), equal, [], np.empty(0))
+        """See ``compare_places``."""
+        return compare_places(_spans(ours), _spans(theirs))
 
     def markable(self, labels: tuple[str, ...], asked: Sequence[str] = ()) -> tuple[str, ...]:  # noqa: ARG002
         """The types of entities."""
@@ -367,7 +359,22 @@ def _worth(entity: Entity) -> tuple[int, float]:
     return entity.end - entity.start, entity.score
 
 
-def _spans(side: Side) -> list[set[tuple[int, int, str]]]:
+def compare_places(ours: Sequence[set[Place]], theirs: Sequence[set[Place]]) -> Difference:
+    """1 - F1 of the entities of each text; whether each that either has found is in both.
+
+    Entities are the same if label, start and end are. A text in which neither has found any counts
+    as one that is equal.
+    """
+    distance: list[float] = []
+    equal: list[bool] = []
+    for one, other in zip(ours, theirs, strict=True):
+        both, every = one & other, one | other
+        equal += [place in both for place in sorted(every)] if every else [True]
+        distance.append(1 - 2 * len(both) / (len(one) + len(other)) if every else 0.0)
+    return Difference(np.array(distance), equal, [], np.empty(0))
+
+
+def _spans(side: Side) -> list[set[Place]]:
     if side.encoded is None:
         raise ValueError("entities can't be compared without their texts")
     return [

@@ -51,7 +51,7 @@ from registry.packages.triton_config import render, render_generation, render_pa
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 16 << 30
-_SCRATCH = "promotion-"  # as earlier releases called it, so that their leftovers go too
+_SCRATCH = "publication-"
 
 _NEEDED = frozenset({MODEL_ONNX, CONFIG_PYTHON})
 _KNOWN = _NEEDED | {CONFIG_ONNXRUNTIME, ENCODER_ONNX, TOKENIZER, CODE}

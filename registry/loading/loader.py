@@ -617,9 +617,6 @@ class Loader:
             self._weighing.forget(name)
             self._idling.forget(name)
             self._failures.retry_what_did_not_fit()
-            self._troubles = {
-                ref: trouble for ref, trouble in self._troubles.items() if ref.triton_model != name
-            }
             log.info("unloaded %s, which no endpoint names any more", name)
 
     # What is reported and kept

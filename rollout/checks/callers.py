@@ -111,10 +111,10 @@ class CallerVariation(SequentialState, frozen=True):
     by_chance: Floats
     events: Floats
     requests: Floats
-    near: Floats | None = None  # of states that an earlier release stored, as what follows
-    near_squares: Floats | None = None
-    near_requests: Floats | None = None
-    near_pairs: Floats | None = None
+    near: Floats
+    near_squares: Floats
+    near_requests: Floats
+    near_pairs: Floats
 
     @classmethod
     def begin(cls, labels: int, shape: tuple[int, ...] = ()) -> Self:
@@ -130,8 +130,8 @@ class CallerVariation(SequentialState, frozen=True):
         others = 1 - stable.requests / n[..., None]
         chance = share * (1 - share) * (stable.requests * others).sum(axis=-1)
         more = stable.events - share[..., None] * stable.requests
-        before, squares, requests, pairs = self._near
-        before, requests = NEAR * before, NEAR * requests
+        before, requests = NEAR * self.near, NEAR * self.near_requests
+        squares, pairs = self.near_squares, self.near_pairs
         return type(self)(
             np.round(self.above + more, _DECIMALS),
             np.round(self.by_chance + chance, _DECIMALS),
@@ -193,17 +193,6 @@ class CallerVariation(SequentialState, frozen=True):
         return effect
 
     @property
-    def _near(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """What is known of near windows: nothing in a state of an earlier release."""
-        wide, zero = np.zeros_like(self.above), np.zeros_like(self.requests)
-        return (
-            wide if self.near is None else self.near,
-            zero if self.near_squares is None else self.near_squares,
-            zero if self.near_requests is None else self.near_requests,
-            zero if self.near_pairs is None else self.near_pairs,
-        )
-
-    @property
     def _variance(self) -> Floats:
         """``[..., kinds]``: of the events of independent requests."""
         p = self.events / np.maximum(self.requests, 1.0)
@@ -216,7 +205,7 @@ class CallerVariation(SequentialState, frozen=True):
         What lasts is told by windows that are further from one another: it makes as much of the
         requests' pairs there as among near ones, and is a tolerance already (``spread``).
         """
-        _, squares, _, pairs = self._near
+        squares, pairs = self.near_squares, self.near_pairs
         far = self.requests**2 - pairs
         lasting = np.maximum(0.0, (self.above**2).sum(axis=-1) - squares)
         part = np.where(far > 0, lasting / np.where(far > 0, far, 1.0), 0.0)
@@ -233,8 +222,7 @@ class CallerVariation(SequentialState, frozen=True):
 
     def with_labels(self, labels: int) -> Self:
         """Returns a copy with this number of labels, which were not known before."""
-        parts = (self.above, self.by_chance, self.events, self.requests, *self._near)
-        begun = structs.astuple(self.begin(labels))
+        parts, begun = structs.astuple(self), structs.astuple(self.begin(labels))
         return type(self)(
             *(
                 np.concatenate([part, more[_CLASSES:]])

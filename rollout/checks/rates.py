@@ -246,7 +246,7 @@ class RateEvidence(SequentialState, frozen=True):
         if stage is ComparisonStage.BAKE:
             factor = self.share_cost.factor(share)
             log_s = also_against_past(log_s, window, history, believed, factor)
-        near = self.non_inferiority.after(
+        not_worse = self.non_inferiority.after(
             window,
             history,
             lines.pass_,
@@ -257,7 +257,7 @@ class RateEvidence(SequentialState, frozen=True):
             paired=to_pass,
         )
         if is_cold:
-            log_s, near = self._reporting_only(log_s, near)
+            log_s, not_worse = self._reporting_only(log_s, not_worse)
         harm = self.harm.grow(log_s, window)
         if stage is ComparisonStage.SHADOW:
             of_groups, groups = np.repeat(log_s[None], GROUPS, axis=0), self.groups
@@ -274,7 +274,7 @@ class RateEvidence(SequentialState, frozen=True):
         )
         counted = window.n_c.copy()
         for each in told:
-            near = near.counting(each.pairs.arms, each.rows)
+            not_worse = not_worse.counting(each.pairs.arms, each.rows)
             counted[each.of_test] = each.spread(seen[3, each.of_test])
             seen[:, each.of_test] = 0.0
             seen[:, each.rows] = each.pairs.arms
@@ -292,7 +292,7 @@ class RateEvidence(SequentialState, frozen=True):
             callers=self.callers if stage is ComparisonStage.BAKE else self._callers_after(stable),
             past=past,
             harm=harm,
-            non_inferiority=near,
+            non_inferiority=not_worse,
             paired=_add_pairs(told, at.CLASS_TEST, self.paired),
             paired_errors=_add_pairs(told, at.ERROR_TEST, self.paired_errors),
             texts=texts,
@@ -530,15 +530,15 @@ class RateEvidence(SequentialState, frozen=True):
         return self.warmth.with_copies(window, self._history, lines.fail, rho)
 
     def _reporting_only(
-        self, log_s: Floats, near: NonInferiorityTest
+        self, log_s: Floats, not_worse: NonInferiorityTest
     ) -> tuple[Floats, NonInferiorityTest]:
         """A cold window: latency says nothing to fail, and part of what it says to pass."""
         of_latency = at.LATENCY_TEST
-        log_s, log_e = log_s.copy(), near.log_e.copy()
+        log_s, log_e = log_s.copy(), not_worse.log_e.copy()
         log_s[of_latency] = 0.0
         before = self.non_inferiority.log_e[of_latency]
         log_e[of_latency] = stake_part(before, log_e[of_latency])
-        return log_s, replace(near, log_e=log_e)
+        return log_s, replace(not_worse, log_e=log_e)
 
     def _count_groups(self, arm: EvidenceCounts, labels: Floats) -> ArmGroupCounts:
         every = GroupCounts.of(arm, self.labels)

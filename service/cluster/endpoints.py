@@ -11,10 +11,8 @@ from service.cluster.collection import Collection, Object
 
 PLURAL = "modelendpoints"
 
-# As they are written, and as they are called here. A cluster's status has others beside them.
-_OF_STATUS = frozenset(EndpointStatus.model_fields) | {
-    field.alias for field in EndpointStatus.model_fields.values() if field.alias
-}
+# Names of fields as they are written; a cluster's status has others beside them.
+_OF_STATUS = frozenset(field.alias or name for name, field in EndpointStatus.model_fields.items())
 
 
 def collection(namespace: str) -> Collection:

@@ -53,10 +53,6 @@ def test_the_reference_names_the_space_of_the_vectors() -> None:
     assert (made.ref().space, made.package_id() == manifest().package_id()) == (made.space, False)
 
 
-def test_a_package_from_before_there_were_spaces_keeps_its_id() -> None:
-    assert b"space" not in manifest().canonical()
-
-
 @pytest.mark.parametrize("space", ["0123456789aB", "0123456789a", "0123456789abc", "x\n"])
 def test_a_space_that_no_header_could_hold_is_refused(space: str) -> None:
     with pytest.raises(ValidationError, match="space"):

@@ -464,7 +464,7 @@ async def test_the_folder_of_one_version_does_not_tell_anothers(promoted: Promot
 
 
 async def test_what_a_killed_controller_left_is_removed(promoted: Promoted) -> None:
-    left = promoted.folder / "work" / "promotion-x"
+    left = promoted.folder / "work" / "publication-x"
     left.mkdir(parents=True)
     launcher = PublishingLauncher(
         Conversion(lambda _: ConversionFailure(reason="", by_version=True)),

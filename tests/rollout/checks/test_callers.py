@@ -224,13 +224,3 @@ def test_which_group_a_name_falls_into_changes_nothing(
     one, other = learnt_of(group), learnt_of(group[order])
     # Sums of rounded squares, in another order.
     assert one.near_effect(ROWS) == pytest.approx(other.near_effect(ROWS), rel=0.01, abs=0.01)
-
-
-def test_a_state_of_an_earlier_release_knows_of_no_near_windows_and_learns() -> None:
-    known = of_sessions(np.random.default_rng(35), 15, 6)
-    stored = {name: part for name, part in known.to_json().items() if not name.startswith("near")}
-    older = CallerVariation.of_json(stored)
-    assert (older.near_effect(ROWS) == 1).all()
-    assert older.spread(ROWS, 0.05).tolist() == known.spread(ROWS, 0.05).tolist()
-    evidence = window(np.array([0.0, 1.0]), np.array([100.0, 100.0]), np.array([60.0, 40.0]))
-    assert older.after(GroupCounts.of(evidence, LABELS)).near is not None
