@@ -3,6 +3,7 @@
 
 export PYTHON ?= python3
 BIN := .venv/bin
+PYTEST ?= $(BIN)/pytest
 MODULE := $(BIN)/python -P -m
 CACHE := $(or $(HEADRACE_CACHE),$(HOME)/.cache/headrace)
 REAL_WORKERS ?= 3
@@ -68,17 +69,17 @@ types: .venv/.dev  ## strict type checking
 UNIT := not real and not export and not soak and not cluster and not gpu
 # No plugin of a tool that no quick test uses: importing Schemathesis takes each process a second.
 quick: .venv/.dev  ## the unit tests that are quick, with fewer random examples
-	$(BIN)/pytest -n auto --dist worksteal -m "not slow and $(UNIT)" --hypothesis-profile=quick -p no:schemathesis -p no:anyio $(PYTEST_FLAGS)
+	$(PYTEST) -n auto --dist worksteal -m "not slow and $(UNIT)" --hypothesis-profile=quick -p no:schemathesis -p no:anyio $(PYTEST_FLAGS)
 
 unit: .venv/.dev  ## the tests that need no other process
-	$(BIN)/pytest -n auto --dist worksteal -m "$(UNIT)" $(PYTEST_FLAGS)
+	$(PYTEST) -n auto --dist worksteal -m "$(UNIT)" $(PYTEST_FLAGS)
 
 # Those with torch beside those with real components, which wait more than they compute.
 test: unit  ## all tests but the soak
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target real export
 
 clients: .venv/.dev .venv/.clients .venv/.nemo  ## the tests with clients that people have: LangChain, LlamaIndex, Haystack, Cohere, LiteLLM, NeMo Guardrails
-	$(BIN)/pytest tests/clients $(PYTEST_FLAGS)
+	$(PYTEST) tests/clients $(PYTEST_FLAGS)
 
 # hatch_build.py says which modules are compiled, and how. The tests fail where Python loads the source
 # of one.
@@ -87,13 +88,13 @@ COMPILED_TESTS := tests/test_compiled_modules.py $(addprefix tests/,contracts ga
 compiled: .venv/.dev  ## the gateway's unit tests on its compiled modules, as in the images; needs a C compiler
 	@rm -rf $(COMPILED)
 	HEADRACE_COMPILE=1 $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --build-constraints locks/build.txt --target $(COMPILED) .
-	HEADRACE_COMPILE=1 PYTHONPATH=$(COMPILED) $(BIN)/pytest -n auto --dist worksteal -m "$(UNIT)" --hypothesis-profile=quick $(COMPILED_TESTS) $(PYTEST_FLAGS)
+	HEADRACE_COMPILE=1 PYTHONPATH=$(COMPILED) $(PYTEST) -n auto --dist worksteal -m "$(UNIT)" --hypothesis-profile=quick $(COMPILED_TESTS) $(PYTEST_FLAGS)
 
 real: .venv/.dev .venv/.parts  ## the tests on a real Triton, Kafka and MLflow
-	$(BIN)/pytest -n $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
+	$(PYTEST) -n $(REAL_WORKERS) --dist loadfile --no-loadscope-reorder -m "real and not export and not soak and not cluster" $(PYTEST_FLAGS)
 
 export: .venv/.dev .venv/.parts  ## the tests that need torch, in its own environment
-	PYTHONPATH="$$(cat .venv/.export):$(CURDIR)/.venv/minilm:$(CURDIR)/.venv/gliner" $(BIN)/pytest -m "export and not soak" $(PYTEST_FLAGS)
+	PYTHONPATH="$$(cat .venv/.export):$(CURDIR)/.venv/minilm:$(CURDIR)/.venv/gliner" $(PYTEST) -m "export and not soak" $(PYTEST_FLAGS)
 
 durations: .venv/.dev .venv/.parts  ## each part of the tests by itself, with the slowest of it: for docs/testing.md
 	@for part in quick unit real export charts; do $(MAKE) $$part PYTEST_FLAGS="--durations=40 --durations-min=0.5 $(PYTEST_FLAGS)" || exit 1; done
@@ -104,10 +105,10 @@ object-store: $(CACHE)/object-store/versitygw  ## builds the S3 server that test
 	@CGO_ENABLED=0 GOBIN="$(@D)" go install -trimpath -ldflags '-s -w' github.com/versity/versitygw/cmd/versitygw@v1.8.0
 
 soak: .venv/.dev .venv/.parts  ## the hardest tests in full size: long
-	$(BIN)/pytest -m "soak and not export" --timeout 7200 $(PYTEST_FLAGS)
+	$(PYTEST) -m "soak and not export" --timeout 7200 $(PYTEST_FLAGS)
 
 soak-export: .venv/.dev .venv/.parts  ## random checkpoints, in torch's own environment: an hour
-	PYTHONPATH="$$(cat .venv/.export)" $(BIN)/pytest -m "soak and export" --timeout 7200 $(PYTEST_FLAGS)
+	PYTHONPATH="$$(cat .venv/.export)" $(PYTEST) -m "soak and export" --timeout 7200 $(PYTEST_FLAGS)
 
 # As root the home gets a file system of its own, which can be full; with the S3 server, a package
 # store that can hang.
@@ -117,15 +118,15 @@ chaos: .venv/.dev .venv/.parts  ## random faults on a local stack for SECONDS, b
 	PYTHONPATH=tests/support:examples/rollouts MLFLOW_DISABLE_TELEMETRY=true $(MODULE) chaos --seconds $(SECONDS) --seed $(SEED) $(CHAOS_FLAGS)
 
 charts: .venv/.dev  ## the tests of the chart; what it renders is tested where helm is on PATH, or in HELM
-	$(BIN)/pytest tests/charts $(PYTEST_FLAGS)
+	$(PYTEST) tests/charts $(PYTEST_FLAGS)
 cluster-walk: .venv/.dev  ## of the cluster's tests those that CI runs: install, predict, roll out, upgrade, uninstall
-	$(BIN)/pytest -m "cluster and walk" tests/registry tests/cluster $(PYTEST_FLAGS)
+	$(PYTEST) -m "cluster and walk" tests/registry tests/cluster $(PYTEST_FLAGS)
 cluster-test: .venv/.dev  ## the tests on the Kubernetes that KUBECONFIG names, which has the images
-	$(BIN)/pytest -m cluster tests/registry tests/cluster $(PYTEST_FLAGS)
+	$(PYTEST) -m cluster tests/registry tests/cluster $(PYTEST_FLAGS)
 
 # With torch's own environment, whose libraries find the GPU.
 test-gpu: .venv/.dev .venv/.parts  ## the tests that need a GPU (they skip without one): five minutes at most
-	PYTHONPATH="$$(cat .venv/.export)" $(BIN)/pytest -m gpu tests/gpu $(PYTEST_FLAGS)
+	PYTHONPATH="$$(cat .venv/.export)" $(PYTEST) -m gpu tests/gpu $(PYTEST_FLAGS)
 
 # Measuring
 
