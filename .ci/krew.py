@@ -1,4 +1,4 @@
-"""Builds the plugin of kubectl for Krew: ``.venv/bin/python -P .ci/krew.py URL``, after `make wheel`.
+"""Builds kubectl's plugin for Krew: ``.venv/bin/python -P .ci/krew.py URL``, after `make wheel`.
 
 Writes into ``dist/krew`` one archive a platform and ``headrace.yaml``, the manifest that names them
 below the releases of the repository at URL. An archive holds the command line and its packages
@@ -34,7 +34,9 @@ PROGRAM = "kubectl-headrace"
 LAUNCHER = """#!/bin/sh
 here="$(dirname "$(readlink -f "$0")")"
 for python in "${HEADRACE_PYTHON:-python3}" python3.13 python3.12 python3.11; do
-  if "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+  if "$python" -c '
+import sys
+sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
     exec "$python" -I "$here/packages" "$@"
   fi
 done
@@ -64,7 +66,9 @@ def packages(wheel: Path, platform: str, folder: Path, root: Path = ROOT) -> Non
             lock = ("--require-hashes", "-r", str(root / "locks" / "cli.txt"))
             subprocess.run([*common, *lock], check=True)
             subprocess.run([*common, str(wheel)], check=True)
-            shutil.rmtree(Path(made, "bin"), ignore_errors=True)  # programs with a path of this machine
+            shutil.rmtree(
+                Path(made, "bin"), ignore_errors=True
+            )  # programs with a path of this machine
             shutil.copytree(made, folder, dirs_exist_ok=True)
 
 

@@ -3,8 +3,8 @@
 * ``python -P .ci/release.py check TAG``: whether the tag is the version of the project and of the
   chart, and the changelog has it with a date;
 * ``python -P .ci/release.py notes TAG URL``: the changelog's part about it, its links below URL;
-* ``python -P .ci/release.py chart REGISTRY FOLDER``: the chart with images of that registry, into
-  FOLDER.
+* ``python -P .ci/release.py chart REGISTRY FOLDER URL``: the chart with images of that registry, as
+  of the repository at URL, into FOLDER.
 """
 
 import re
@@ -60,19 +60,38 @@ def notes(tag: str, url: str, changelog: str) -> str:
     return _LINK.sub(lambda link: f"]({url.rstrip('/')}/blob/{tag}/{link[1]})", text)
 
 
-def chart(registry: str, folder: Path, root: Path = ROOT) -> Path:
-    """A copy of the chart whose images come from ``registry`` unless a value says otherwise."""
+def chart(registry: str, folder: Path, url: str, root: Path = ROOT) -> Path:
+    """A copy of the chart whose images come from ``registry`` unless a value says otherwise.
+
+    Its ``Chart.yaml`` names the repository, and to Artifact Hub the images, which that scans.
+    """
     made = folder / "headrace"
     shutil.copytree(root / "charts" / "headrace", made)
-    values = made / "values.yaml"
-    text = values.read_text(encoding="utf-8")
-    changed, count = re.subn(
-        r'(?m)^(images:\n(?:  .*\n)*?  registry: )""$', rf'\g<1>"{registry}"', text, count=1
+    text = (made / "values.yaml").read_text(encoding="utf-8")
+    named = {*re.findall(r'"repository": "(headrace-[a-z]+)"', text), "headrace-triton"}
+    version = _field((made / "Chart.yaml").read_text(encoding="utf-8"), "version")
+    images = "".join(
+        f"    - name: {name}\n      image: {registry}/{name}:{version}\n" for name in sorted(named)
     )
-    if count != 1:
-        raise ReleaseError("values.yaml has no images.registry to fill in.")
-    values.write_text(changed, encoding="utf-8")
+    _fill_in(
+        made / "values.yaml",
+        r'^(images:\n(?:  .*\n)*?  registry: )""$',
+        rf'\g<1>"{registry}"',
+    )
+    _fill_in(
+        made / "Chart.yaml",
+        "^annotations:\n",
+        f"home: {url}\nsources: [{url}]\nannotations:\n  artifacthub.io/images: |\n{images}",
+    )
     return made
+
+
+def _fill_in(file: Path, pattern: str, text: str) -> None:
+    found = file.read_text(encoding="utf-8")
+    changed, count = re.subn(pattern, text, found, flags=re.MULTILINE)
+    if count != 1:
+        raise ReleaseError(f"{file.name} has {count} places like {pattern} to fill in, not one.")
+    file.write_text(changed, encoding="utf-8")
 
 
 def _field(text: str, name: str) -> str:
@@ -89,8 +108,8 @@ def main(arguments: list[str]) -> int:
             case ["notes", tag, url]:
                 changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
                 sys.stdout.write(notes(tag, url, changelog))
-            case ["chart", registry, folder]:
-                sys.stdout.write(f"{chart(registry, Path(folder))}\n")
+            case ["chart", registry, folder, url]:
+                sys.stdout.write(f"{chart(registry, Path(folder), url)}\n")
             case _:
                 sys.stderr.write(str(__doc__))
                 return 2

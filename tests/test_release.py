@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -71,13 +72,37 @@ def test_the_projects_and_the_charts_version_are_one() -> None:
     assert (chart["version"], chart["appVersion"]) == (version, version)
 
 
+def read(chart: Path, name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((chart / name).read_text()))
+
+
 def test_the_released_chart_takes_the_released_images(tmp_path: Path) -> None:
-    made = release.chart("ghcr.io/acme", tmp_path)
-    before = yaml.safe_load((ROOT / "charts" / "headrace" / "values.yaml").read_text())
-    after = yaml.safe_load((made / "values.yaml").read_text())
+    made = release.chart("ghcr.io/acme", tmp_path, "https://example.org/acme/headrace")
+    before, after = (read(chart, "values.yaml") for chart in (ROOT / "charts" / "headrace", made))
     assert after["images"]["registry"] == "ghcr.io/acme"
     after["images"]["registry"] = before["images"]["registry"]
     assert after == before
+
+
+def test_the_released_chart_says_whence_it_is_and_which_images_it_takes(tmp_path: Path) -> None:
+    url = "https://example.org/acme/headrace"
+    made = release.chart("ghcr.io/acme", tmp_path, url)
+    before, after = (read(chart, "Chart.yaml") for chart in (ROOT / "charts" / "headrace", made))
+    assert (after.pop("home"), after.pop("sources")) == (url, [url])
+    listed = yaml.safe_load(after["annotations"].pop("artifacthub.io/images"))
+    parts = ("controller", "conversion", "gateway", "kafka", "mlflow", "stats", "triton")
+    version = before["version"]
+    assert [each["image"] for each in listed] == [
+        f"ghcr.io/acme/headrace-{part}:{version}" for part in parts
+    ]
+    assert after == before
+
+
+def test_what_artifact_hub_reads_names_no_repository_that_does_not_exist() -> None:
+    whole = yaml.safe_load((ROOT / "charts" / "artifacthub-repo.yml").read_text())
+    assert whole.keys() <= {"repositoryID", "owners", "ignore"}
+    number = whole.get("repositoryID")
+    assert number is None or re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", number)
 
 
 # What is in it

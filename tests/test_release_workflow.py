@@ -7,6 +7,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import sys
 import tarfile
 import tomllib
 from pathlib import Path
@@ -138,7 +139,9 @@ def test_a_job_may_do_what_it_does_and_no_more(released: Workflow) -> None:
     for name, job in released.jobs.items():
         told = job.get("permissions", {})
         may = {right for right, how in told.items() if how == "write"}
-        asked = [(program, words) for at, program, words in released.recorded()["calls"] if at == name]
+        asked = [
+            (program, words) for at, program, words in released.recorded()["calls"] if at == name
+        ]
         needed = set().union(*(NEEDED.get((program, words[0]), set()) for program, words in asked))
         actions = [step.get("uses", "") for step in job["steps"]]
         if any("attest-build-provenance" in action for action in actions):
@@ -243,7 +246,7 @@ def in_cache(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     bin_.mkdir()
     (bin_ / "go").write_text(
         '#!/bin/sh\nname=${*##*/}; name=${name%@*}; mkdir -p "$GOBIN"\n'
-        "printf '#!/bin/sh\\necho called \"$@\"\\n' >\"$GOBIN/$name\"; chmod 755 \"$GOBIN/$name\"\n"
+        'printf \'#!/bin/sh\\necho called "$@"\\n\' >"$GOBIN/$name"; chmod 755 "$GOBIN/$name"\n'
         'echo "$*" >>"$HEADRACE_CACHE/built"\n'
     )
     (bin_ / "go").chmod(0o755)
@@ -291,7 +294,9 @@ def test_a_version_that_is_not_tested_is_refused(tmp_path: Path, script: str) ->
 def test_the_plugin_is_packed_to_the_same_bytes_and_runs_by_a_link(tmp_path: Path) -> None:
     packed = tmp_path / "packed"
     (packed / "packages").mkdir(parents=True)
-    (packed / "packages" / "__main__.py").write_text("import sys\n\nprint(sys.argv[1:], sys.path[0])\n")
+    (packed / "packages" / "__main__.py").write_text(
+        "import sys\n\nprint(sys.argv[1:], sys.path[0])\n"
+    )
     (packed / krew.PROGRAM).write_text(krew.LAUNCHER)
     first, second = (krew.archive(packed, tmp_path / name) for name in ("a.tar.gz", "b.tar.gz"))
     assert first == second
@@ -302,7 +307,7 @@ def test_the_plugin_is_packed_to_the_same_bytes_and_runs_by_a_link(tmp_path: Pat
     done = subprocess.run(
         [tmp_path / krew.PROGRAM, "get", "a b"],
         capture_output=True, text=True, check=True, timeout=60,
-        env={"PATH": "/usr/bin:/bin", "HEADRACE_PYTHON": shutil.which("python3") or ""},
+        env={"PATH": "/usr/bin:/bin", "HEADRACE_PYTHON": sys.executable},
     )  # fmt: skip
     assert done.stdout == f"['get', 'a b'] {store / 'packages'}\n"
 
@@ -316,7 +321,12 @@ def test_the_plugin_says_which_python_it_needs(tmp_path: Path) -> None:
     (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "python3").chmod(0o755)
     done = subprocess.run(
-        [program], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60
+        [program],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 1
     assert done.stderr.startswith("kubectl headrace needs Python 3.11")

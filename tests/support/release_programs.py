@@ -1,5 +1,5 @@
-"""Programs of a release that reach a registry, PyPI or GitHub, as doubles: each refuses what the real
-one would for want of what must be there before, and writes down what it was asked.
+"""Doubles of a release's programs that reach a registry, PyPI or GitHub: each refuses what the real
+one would if something is missing that must be there before, and writes down what it was asked.
 
 Run as ``python release_programs.py PROGRAM STATE JOB WORDS...``; STATE is a JSON file, ``{"calls":
 [[JOB, PROGRAM, WORDS]], "built": [IMAGE], "registry": {NAME: DIGEST}}``.
@@ -69,7 +69,9 @@ def helm(state: dict[str, Any], words: list[str]) -> None:
     match words:
         case ["package", folder, "--destination", out]:
             lines = Path(folder, "Chart.yaml").read_text().splitlines()
-            fields = dict(line.split(": ", 1) for line in lines if line[:1].isalpha() and ": " in line)
+            fields = dict(
+                line.split(": ", 1) for line in lines if line[:1].isalpha() and ": " in line
+            )
             Path(out).mkdir(exist_ok=True)
             Path(out, f"{fields['name']}-{fields['version']}.tgz").write_text("chart")
         case ["registry", "login", *_]:
@@ -128,7 +130,9 @@ def make(_state: dict[str, Any], words: list[str]) -> None:
             environment(Path(".venv"))
         elif target == "wheel":
             Path("dist").mkdir(exist_ok=True)
-            Path("dist", f"headrace-{os.environ['VERSION_OF_ALL']}-py3-none-any.whl").write_text("zip")
+            Path("dist", f"headrace-{os.environ['VERSION_OF_ALL']}-py3-none-any.whl").write_text(
+                "zip"
+            )
         elif target == "sbom":
             Path("dist", "sbom").mkdir(parents=True)
             for name in os.environ["SBOMS"].split():
@@ -148,7 +152,9 @@ def main() -> None:
     state = json.loads(Path(path).read_text())
     state["calls"].append([job, program, words])
     Path(path).write_text(json.dumps(state))
-    {f.__name__: f for f in (docker, cosign, helm, gh, python, pip, uv, make)}[program](state, words)
+    {f.__name__: f for f in (docker, cosign, helm, gh, python, pip, uv, make)}[program](
+        state, words
+    )
     if program in ("docker", "helm"):
         Path(path).write_text(json.dumps(state))
 

@@ -22,7 +22,16 @@ import yaml
 PROGRAMS = ("docker", "helm", "gh", "python", "pip", "uv", "make")
 DOUBLES = Path(__file__).with_name("release_programs.py")
 # What the steps read of a checkout.
-READ = ("*.toml", "CHANGELOG.md", "LICENSE", "Makefile", ".ci", "charts/headrace", "docker", "locks")
+READ = (
+    "*.toml",
+    "CHANGELOG.md",
+    "LICENSE",
+    "Makefile",
+    ".ci",
+    "charts/headrace",
+    "docker",
+    "locks",
+)
 _SHELLS = {
     None: ("bash", "-e"),
     "bash": ("bash", "--noprofile", "--norc", "-eo", "pipefail"),
@@ -176,7 +185,7 @@ class _Job:
             return f"names[{len(names) - 1}]"
 
         python = _NAME.sub(named, expression).replace("&&", " and ").replace("||", " or ")
-        return eval(python, {"__builtins__": {}}, {"names": names})  # noqa: S307 - our own file
+        return eval(python, {"__builtins__": {}}, {"names": names})  # of our own file
 
     def looked_up(self, name: str) -> object:
         found: Any = {
