@@ -153,7 +153,7 @@ screenshots: .venv/.dev .venv/.parts  ## takes the pictures of docs/images again
 	PYTHONPATH=tests/support MLFLOW_DISABLE_TELEMETRY=true $(BIN)/python -P docs/tools/screenshots.py
 wheel: .venv/.dev  ## builds dist/headrace-*.whl
 	$(BIN)/uv build --python $(BIN)/python --quiet --wheel --build-constraints locks/build.txt --out-dir dist .
-sbom: .venv/.release  ## writes an SBOM (CycloneDX) of the wheel and of each image into dist/sbom, from the locks
+sbom: .venv/.release  ## writes an SBOM (CycloneDX) of all that is released into dist/sbom, from the locks
 	.venv/release/bin/python -P .ci/sbom.py dist/sbom
 audit: .venv/.release  ## asks PyPI for known vulnerabilities of what the locks hold; needs the network
 	.ci/audit

@@ -1,4 +1,4 @@
-"""Writes SBOMs (CycloneDX 1.6) of the wheel and of each image: ``python -P .ci/sbom.py FOLDER``.
+"""Writes SBOMs (CycloneDX 1.6) of all that is released: ``python -P .ci/sbom.py FOLDER``.
 
 They are made from the locks alone, by cyclonedx-py, which must be beside the interpreter (`make
 sbom`): every Python package with its version and hashes, and of images with Kafka its jars too. No
@@ -21,9 +21,10 @@ Bom = dict[str, Any]
 
 
 def parts(image_locks: Path = ROOT / "locks" / "images") -> dict[str, tuple[Path, ...]]:
-    """The locks of each part that is released, by its name: the wheel and the images."""
+    """The locks of each part of a release, by its name: the wheel, kubectl's plugin, the images."""
     locks = ROOT / "locks"
     found: dict[str, tuple[Path, ...]] = {"headrace": (locks / "local.txt",)}
+    found["kubectl-headrace"] = (locks / "cli.txt",)
     for lock in sorted(image_locks.glob("*.txt")):
         found[f"headrace-{lock.stem}"] = (lock,)
     found["headrace-triton"] += (locks / "triton.txt",)

@@ -108,7 +108,7 @@ def test_what_artifact_hub_reads_names_no_repository_that_does_not_exist() -> No
 # What is in it
 
 
-def test_there_is_an_sbom_of_the_wheel_and_of_each_image_that_a_release_publishes() -> None:
+def test_there_is_an_sbom_of_the_wheel_the_plugin_and_each_image_of_a_release() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
     published = {
         tuple(job["strategy"]["matrix"]["image"])
@@ -116,7 +116,8 @@ def test_there_is_an_sbom_of_the_wheel_and_of_each_image_that_a_release_publishe
         if "strategy" in job
     }
     (images,) = published
-    assert set(sbom.parts()) == {"headrace", *(f"headrace-{image}" for image in images)}
+    parts = {"headrace", "kubectl-headrace"}
+    assert set(sbom.parts()) == parts.union(f"headrace-{image}" for image in images)
     for name, locks in sbom.parts().items():
         assert all(lock.is_file() for lock in locks), name
 
