@@ -275,6 +275,7 @@ def test_helm_is_built_once_and_its_folder_is_all_that_is_printed(
     done = in_cache(tmp_path, "helm", version)
     assert done.returncode == 0, done.stderr
     assert (Path(done.stdout.strip()) / "helm").is_file()
+    assert (tmp_path / "path").read_text() == done.stdout
     assert f"helm.sh/helm/v{version}/cmd/helm@v{version}." in (tmp_path / "built").read_text()
     shutil.rmtree(tmp_path / "bin")
     assert in_cache(tmp_path, "helm", version).stdout == done.stdout

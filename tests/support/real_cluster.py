@@ -120,10 +120,7 @@ class Release:
 
     def is_known(self) -> bool:
         """Whether helm knows it at all, be it well or not."""
-        # Helm 4 has no --all, and helm 3 lists only the deployed ones without a word.
-        states = ("deployed", "failed", "pending", "superseded", "uninstalled", "uninstalling")
-        flags = [f"--{state}" for state in states]
-        return bool(json.loads(self.cluster.helm("list", *flags, "-o", "json")))
+        return bool(json.loads(self.cluster.helm("list", "--all", "-o", "json")))
 
     def uninstall(self) -> str:
         """Uninstalls; returns what helm said."""
