@@ -437,7 +437,7 @@ class Pipeline:
         """The version to try if this attempt fails. None for no fallback, or no Triton for it."""
         if attempt.repeated or len(routes.targets) < 2:
             return None
-        target = routes.fallback_of(attempt.target, attempt.call.space)
+        target = routes.fallback_of(attempt.target)
         if target is None:
             return None
         batcher = serving.batchers_of(routes).get(target.model.ref.package)

@@ -25,6 +25,7 @@ from types import MappingProxyType
 
 from contracts.endpoint import CANDIDATES, Arm, ModelEndpoint, Phase, Route
 from contracts.model import DEFAULT_POOL, ModelRef
+from contracts.tasks import GIVE_VECTORS
 from gateway.errors import (
     RETRY_AFTER_SECONDS,
     ModelUnavailableError,
@@ -100,6 +101,13 @@ class RouteTarget:
     model: ServedModel
 
 
+def _have_one_space(one: ServedModel, other: ServedModel) -> bool:
+    """Whether one may answer for the other. If no space is known, those of a version have one."""
+    if one.ref.space or other.ref.space or one.task not in GIVE_VECTORS:
+        return one.ref.space == other.ref.space
+    return one.ref.version == other.ref.version
+
+
 @dataclass(frozen=True, slots=True)
 class Shadow:
     """A version and the ``percent`` of requests mirrored to it, chosen by a hash of their ids."""
@@ -142,16 +150,15 @@ class EndpointRoutes:
             targets.append(shadow.target)
         return [*(target.model for target in targets), *self.versions.values()]
 
-    def fallback_of(self, target: RouteTarget, space: str | None = None) -> RouteTarget | None:
+    def fallback_of(self, target: RouteTarget) -> RouteTarget | None:
         """The version that answers where ``target``'s failed; None for a forced version.
 
-        For a caller who names a space, none of another one.
+        None of another space: callers of one arm may put all its vectors into one index, even if a
+        person says that those of both arms may be compared.
         """
         arm = _FALLBACKS.get(target.arm)
         found = None if arm is None else self._target_with(arm)
-        if space is not None and found is not None:
-            return found if found.model.ref.space == target.model.ref.space else None
-        return found
+        return found if found is not None and _have_one_space(found.model, target.model) else None
 
     def target_and_fallback(
         self, key: str, forced_version: str | None = None, space: str | None = None
@@ -164,7 +171,7 @@ class EndpointRoutes:
             target = self.choose(key, forced_version)
         else:
             target = self._choose_of_space(key, forced_version, space)
-        fallback = self.fallback_of(target, space)
+        fallback = self.fallback_of(target)
         return (target,) if fallback is None else (target, fallback)
 
     def _target_with(self, arm: Arm) -> RouteTarget | None:

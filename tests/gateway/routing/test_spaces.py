@@ -1,6 +1,7 @@
 """A caller who names a vector space gets vectors of that space, or none."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
@@ -10,21 +11,33 @@ from hypothesis import strategies as st
 
 from contracts.endpoint import Arm, Candidate, ModelEndpoint, Phase
 from contracts.model import ModelRef
+from contracts.tasks import Task
 from gateway.errors import ModelUnavailableError, UnknownVersionError
 from gateway.packages import ServedModel, open_package
-from gateway.routing.routes import NEXT_SPACE, EndpointRoutes, RoutingTable, build_table
+from gateway.routing.routes import (
+    NEXT_SPACE,
+    EndpointRoutes,
+    RouteTarget,
+    RoutingTable,
+    build_table,
+)
 
 A, B, C = (letter * 12 for letter in "abc")
 
 
 def served(version: str, space: str) -> ServedModel:
-    manifest = manifest_of(version).model_copy(update={"space": space})
+    made = manifest_of(version, task=Task.TEXT_EMBEDDING, labels=())
+    manifest = made.model_copy(update={"space": space, "dimension": 3})
     return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
 
 
 # Two packages of one version may be of two spaces: its model was registered again.
 MODELS = [served(version, space) for version in "123" for space in (A, B, "")]
 BY_PACKAGE = {model.ref.package: model for model in MODELS}
+WORDS = [
+    open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
+    for manifest in map(manifest_of, "12")
+]
 OLD, SAME, NEW = served("1", A), served("2", A), served("2", B)
 
 
@@ -51,9 +64,9 @@ REFS = st.sampled_from([model.ref for model in MODELS])
 
 
 class Ask(NamedTuple):
-    """What a caller says: a space, perhaps a version, and a sticky key."""
+    """What a caller says: perhaps a space, perhaps a version, and a sticky key."""
 
-    space: str
+    space: str | None
     forced: str | None
     key: str
 
@@ -115,8 +128,51 @@ def test_no_target_and_no_fallback_is_of_another_space_than_the_one_asked_for(
     else:
         assert spaces == {space}
     for target in targets:
-        again = routes.fallback_of(target, space)
+        again = routes.fallback_of(target)
         assert again is None or again.model.ref.space in spaces
+
+
+@given(
+    endpoints(),
+    st.none() | endpoints(),
+    st.sets(st.sampled_from(MODELS), max_size=2),
+    st.booleans(),
+    st.builds(
+        Ask,
+        st.none() | st.sampled_from([A, B, NEXT_SPACE]),
+        st.none() | st.sampled_from("12"),
+        st.text(max_size=3),
+    ),
+)
+def test_no_fallback_is_of_another_space_whatever_a_caller_or_a_person_says(
+    endpoint: ModelEndpoint,
+    before: ModelEndpoint | None,
+    lacking: set[ServedModel],
+    withheld: bool,
+    ask: Ask,
+) -> None:
+    space, forced, key = ask
+    held = [model for model in MODELS if model not in lacking]
+    previous = None if before is None else RoutingTable({before.name: routes_of(before, MODELS)})
+    routes = routes_of(endpoint, held, previous, withheld=withheld)
+    asked = [RouteTarget(target.arm, target.model) for target in routes.targets]
+    with suppress(ModelUnavailableError, UnknownVersionError):
+        first, *others = routes.target_and_fallback(key, forced, space)
+        assert others == [target for target in [routes.fallback_of(first)] if target is not None]
+        asked.append(first)
+    for first in asked:
+        other = routes.fallback_of(first)
+        if other is not None:
+            one, two = first.model.ref, other.model.ref
+            assert first.arm is not Arm.FORCED
+            assert one.space == two.space
+            assert one.space or one.version == two.version  # unknown ones are of one registration
+
+
+def test_where_no_vectors_are_made_every_version_is_a_fallback() -> None:
+    endpoint = endpoint_of(WORDS[0].ref, canary=WORDS[1].ref, weight=99, rollout="r")
+    routes = routes_of(endpoint, WORDS)
+    assert [target.model for target in routes.target_and_fallback("ann")] == [*reversed(WORDS)]
 
 
 def test_until_the_cutover_only_a_caller_who_names_it_gets_the_next_space() -> None:
@@ -146,10 +202,13 @@ def test_a_rollout_within_the_space_goes_on_for_a_caller_who_names_it() -> None:
         assert {target.arm for target in named} == {Arm.CANARY, Arm.STABLE} or len(named) == 1
 
 
-def test_a_fallback_of_another_space_is_taken_only_for_a_caller_who_names_none() -> None:
-    routes = routes_of(endpoint_of(OLD.ref, canary=NEW.ref, weight=99, rollout="r"), [OLD, NEW])
-    assert [target.model for target in routes.target_and_fallback("ann")] == [NEW, OLD]
-    assert [target.model for target in routes.target_and_fallback("ann", None, B)] == [NEW]
+def test_within_one_space_the_other_version_is_the_fallback_and_of_another_none() -> None:
+    for new, fallbacks in ((SAME, [OLD]), (NEW, [])):
+        endpoint = endpoint_of(OLD.ref, canary=new.ref, weight=99, rollout="r")
+        routes = routes_of(endpoint, [OLD, new])
+        for space in (None, new.ref.space):
+            found = [target.model for target in routes.target_and_fallback("ann", None, space)]
+            assert found == [new, *fallbacks]
 
 
 def test_a_version_of_another_space_is_refused_with_the_spaces_that_are_there() -> None:
