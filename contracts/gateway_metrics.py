@@ -46,6 +46,11 @@ SHADOWS: Final = counter(
     ENDPOINT,
     "outcome",
 )
+SPACE_UNNAMED: Final = counter(
+    "gateway_space_unnamed",
+    "Answers to callers who named no vector space while the next one waited for its cutover.",
+    ENDPOINT,
+)
 PREPROCESSOR_FAILURES: Final = counter(
     "gateway_preprocessor_failures",
     "Requests whose own preprocessor failed; they went on without it.",

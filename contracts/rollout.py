@@ -370,6 +370,13 @@ class RolloutState(_RolloutModel):
     outcome: Outcome | None = None
     reason: str = Field("", description="of its last step, or of its end")
 
+    def has_passed(self, spec: RolloutSpec) -> bool:
+        """Whether no required check of its last step is open; of a new step: before any look."""
+        if self.step + 1 < len(spec.planned):
+            return False
+        required = (check for check in self.checks if check.gate and check.required)
+        return all(check.verdict is Verdict.PASS for check in required)
+
     @property
     def figures(self) -> dict[str, float]:
         """The figures of the checks under ``<check>.<figure>``, for a line of history."""

@@ -69,6 +69,7 @@ REFUSING: Final = (
 GATEWAY_AWAY: Final = f"absent({selector(g.READY.name)} == 1)"
 ENDPOINTS_KEPT: Final = f"{_most(g.ENDPOINTS_KEPT, 'instance')} > 0"
 CANDIDATE_WITHHELD: Final = f"{_most(g.WITHHELD, 'endpoint')} > 0"
+SPACE_UNNAMED: Final = f"{_rise(g.SPACE_UNNAMED, '1h', 'endpoint')} > 0"
 NO_TRITON: Final = f"{_most(g.REPLICA_SERVES)} == 0"
 TRITON_AWAY: Final = (
     f"{_most(g.REPLICA_SERVES, 'triton')} == 0 and on ({RELEASE}) {_most(g.REPLICA_SERVES)} == 1"

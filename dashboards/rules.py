@@ -431,6 +431,16 @@ ROLLOUT_ALERTS: Final = (
         board="rollout",
     ),
     Alert(
+        "HeadraceSpaceUnnamed",
+        q.SPACE_UNNAMED,
+        "5m",
+        Severity.TICKET,
+        "{{ $labels.endpoint }}: callers name no vector space, and another one waits",
+        "The cutover changes their vectors, whether or not their indexes are ready. Have them send"
+        " x-headrace-space; their answers have x-headrace-space-next.",
+        board="rollout",
+    ),
+    Alert(
         "HeadraceControllerAway",
         q.CONTROLLER_AWAY,
         "10m",

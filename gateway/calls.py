@@ -149,7 +149,8 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     ``values``: float32 ``[texts, width]``, as the task's head in ``preprocess.tasks`` made them;
     ``[tokens of all rows, width]`` of labels of tokens. ``tokens`` are of each row, ``truncated``
     of each text. ``receipt``: what feedback refers to, empty where it is off. ``parameters``: as in
-    ``Query``.
+    ``Query``. ``next_space``: the vector space that waits for its cutover, for a caller who named
+    none; else empty.
     """
 
     task: Task
@@ -164,6 +165,7 @@ class Answer(msgspec.Struct, frozen=True, eq=False):
     encoded: EncodedTexts | None = None
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
     ranges: NDArray[np.float32] | None = None  # see ``preprocess.tasks.head.AnsweredTexts``
+    next_space: str = ""
 
 
 @dataclass(frozen=True, slots=True)

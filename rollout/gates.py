@@ -43,9 +43,8 @@ def is_over_deadline(state: RolloutState, context: ReconcileContext) -> bool:
 
 def awaits_cutover(state: RolloutState, spec: RolloutSpec) -> bool:
     """Whether all that a version of another vector space lacks is a person's word."""
-    if spec.strategy is not Strategy.CUTOVER or state.promoted_at is not None:
-        return False
-    return following(spec, state) is None and not open_checks(state)
+    is_cutover = spec.strategy is Strategy.CUTOVER and state.promoted_at is None
+    return is_cutover and state.has_passed(spec)
 
 
 def may_have_callers(state: RolloutState, context: ReconcileContext) -> bool:

@@ -51,6 +51,10 @@ _ANSWERED = {
     "x-headrace-version": {**STRING, "description": "the version that answered"},
     "x-headrace-arm": {"enum": ["stable", "canary", "control", "forced"]},
     "x-headrace-space": {**STRING, "description": "of vectors: only those of one may be compared"},
+    "x-headrace-space-next": {
+        **STRING,
+        "description": "to a caller who named no space: the one that waits for its cutover",
+    },
     "x-headrace-receipt": {**STRING, "description": "for POST /feedback, where that is on"},
     "x-headrace-truncated": {**STRING, "description": "indices of the texts that were cut: 0,7"},
 }

@@ -435,11 +435,14 @@ def hold_filling(context: RequestContext, answer: Answer) -> int:
 def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
     """The version, arm and space that answered, the receipt and, where a text was cut, which ones.
 
+    A caller who named no space while another one waits for its cutover is told of that.
     ``x-headrace-truncated`` lists the indices of the texts that were longer than the model takes.
     """
     headers = version_headers(answer.ref.version, answer.arm, answer.ref.space)
     if answer.receipt:
         headers.append((b"x-headrace-receipt", answer.receipt.encode()))
+    if answer.next_space:
+        headers.append((b"x-headrace-space-next", answer.next_space.encode()))
     if any(answer.truncated):
         headers.append((b"x-headrace-truncated", truncated_texts(answer).encode()))
     return headers

@@ -295,7 +295,7 @@ class Pipeline:
             second = await self.second_attempt(attempt, target, error)
             forget_frames(error)
         else:
-            answer = self._record_answer(attempt, values, records)
+            answer = self._record_answer(routes, attempt, values, records)
             if routes.shadow is not None:
                 self._offer_mirror(serving, routes, attempt, values)
             return answer
@@ -336,11 +336,21 @@ class Pipeline:
             raise
 
     def _record_answer(
-        self, attempt: Attempt, values: NDArray[np.float32], records: list[TextRecord]
+        self,
+        routes: EndpointRoutes,
+        attempt: Attempt,
+        values: NDArray[np.float32],
+        records: list[TextRecord],
     ) -> Answer:
         """Records a successful attempt, and makes the answer of it."""
         model, encoded = attempt.target.model, attempt.encoded
         manifest = model.manifest
+        call, next_space = attempt.call, routes.next_space
+        if next_space:  # a migration, which changes the vectors of those who name nothing
+            if call.space is None and call.forced_version is None:
+                self._metrics.space_unnamed(call.endpoint)
+            else:
+                next_space = ""
         event = self.record(attempt, int(HTTPStatus.OK), records, answered=True)
         return Answer(
             task=manifest.task,
@@ -354,6 +364,7 @@ class Pipeline:
             receipt="" if self._receipts is None else self._receipts.issue(event),
             encoded=encoded,
             ranges=model.ranges,
+            next_space=next_space,
         )
 
     def record(
@@ -437,7 +448,7 @@ class Pipeline:
         """The version to try if this attempt fails. None for no fallback, or no Triton for it."""
         if attempt.repeated or len(routes.targets) < 2:
             return None
-        target = routes.fallback_of(attempt.target, attempt.call.space)
+        target = routes.fallback_of(attempt.target)
         if target is None:
             return None
         batcher = serving.batchers_of(routes).get(target.model.ref.package)

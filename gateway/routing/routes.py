@@ -19,12 +19,14 @@ stable.
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from types import MappingProxyType
 
-from contracts.endpoint import CANDIDATES, Arm, ModelEndpoint, Phase, Route
+from contracts.endpoint import CANDIDATES, Arm, ModelEndpoint, Route
 from contracts.model import DEFAULT_POOL, ModelRef
+from contracts.rollout import Strategy
+from contracts.tasks import GIVE_VECTORS
 from gateway.errors import (
     RETRY_AFTER_SECONDS,
     ModelUnavailableError,
@@ -89,8 +91,6 @@ _SPLIT_ORDER = (Arm.CANARY, Arm.STABLE, Arm.CONTROL)
 # bake is over: as long as there is a control.
 _FALLBACKS = {Arm.CANARY: Arm.STABLE, Arm.STABLE: Arm.CONTROL, Arm.CONTROL: Arm.STABLE}
 
-_LOADED = (Phase.LOADED, Phase.SHADOW, Phase.CANARY)
-
 
 @dataclass(frozen=True, slots=True)
 class RouteTarget:
@@ -98,6 +98,13 @@ class RouteTarget:
 
     arm: Arm
     model: ServedModel
+
+
+def _have_one_space(one: ServedModel, other: ServedModel) -> bool:
+    """Whether one may answer for the other. If no space is known, those of a version have one."""
+    if one.ref.space or other.ref.space or one.task not in GIVE_VECTORS:
+        return one.ref.space == other.ref.space
+    return one.ref.version == other.ref.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,7 @@ class EndpointRoutes:
 
     ``targets`` are in the order of the split's intervals, without the shadow, which is no caller's.
     ``versions`` are those that a caller may force, by version. Tritons of ``pool`` alone answer.
+    ``next_space`` has passed its checks in shadow and waits for its cutover; empty if none does.
     """
 
     endpoint: ModelEndpoint
@@ -128,6 +136,7 @@ class EndpointRoutes:
     shadow: Shadow | None = None
     withheld: bool = False  # the candidate gets no callers, whatever the endpoint's status says
     pool: str = DEFAULT_POOL
+    next_space: str = ""
 
     @property
     def stable(self) -> RouteTarget | None:
@@ -142,16 +151,15 @@ class EndpointRoutes:
             targets.append(shadow.target)
         return [*(target.model for target in targets), *self.versions.values()]
 
-    def fallback_of(self, target: RouteTarget, space: str | None = None) -> RouteTarget | None:
+    def fallback_of(self, target: RouteTarget) -> RouteTarget | None:
         """The version that answers where ``target``'s failed; None for a forced version.
 
-        For a caller who names a space, none of another one.
+        None of another space: callers of one arm may put all its vectors into one index, even if a
+        person says that those of both arms may be compared.
         """
         arm = _FALLBACKS.get(target.arm)
         found = None if arm is None else self._target_with(arm)
-        if space is not None and found is not None:
-            return found if found.model.ref.space == target.model.ref.space else None
-        return found
+        return found if found is not None and _have_one_space(found.model, target.model) else None
 
     def target_and_fallback(
         self, key: str, forced_version: str | None = None, space: str | None = None
@@ -164,7 +172,7 @@ class EndpointRoutes:
             target = self.choose(key, forced_version)
         else:
             target = self._choose_of_space(key, forced_version, space)
-        fallback = self.fallback_of(target, space)
+        fallback = self.fallback_of(target)
         return (target,) if fallback is None else (target, fallback)
 
     def _target_with(self, arm: Arm) -> RouteTarget | None:
@@ -192,21 +200,14 @@ class EndpointRoutes:
                 if model.ref.space == wanted:
                     return RouteTarget(Arm.FORCED, model)
         what = "no version" if forced_version is None else f"no version {forced_version[:40]}"
+        what += f" of the vector space {space[:40]!r} (x-headrace-space)"
+        if space == NEXT_SPACE:
+            what += ", which is there once its checks in shadow have passed"
         held = ", ".join(sorted({model.ref.space for model in self.models()} - {""})) or "none"
         raise ModelUnavailableError(
-            f"Endpoint {self.endpoint.name} holds {what} of the vector space {space[:40]!r} "
-            f"(x-headrace-space); its spaces are now: {held}.",
+            f"Endpoint {self.endpoint.name} holds {what}; its spaces are now: {held}.",
             retry_after_seconds=RETRY_AFTER_SECONDS,
         )
-
-    @property
-    def next_space(self) -> str:
-        """The other space that is loaded and waits for its cutover; empty if none does."""
-        candidate, stable = self.endpoint.status.candidate, self.stable
-        if candidate is None or candidate.ref is None or candidate.phase not in _LOADED:
-            return ""
-        space = candidate.ref.space
-        return "" if stable is not None and space == stable.model.ref.space else space
 
     def choose(self, key: str, forced_version: str | None = None) -> RouteTarget:
         """The target of a request that names no space.
@@ -284,8 +285,8 @@ def build_table(
     return RoutingTable(
         MappingProxyType(
             {
-                endpoint.name: _routes(
-                    endpoint, opened, previous, serves, withheld=endpoint.name in withheld
+                endpoint.name: _with_next_space(
+                    _routes(endpoint, opened, previous, serves, withheld=endpoint.name in withheld)
                 )
                 for endpoint in endpoints
             }
@@ -335,6 +336,19 @@ def _routes(
         withheld,
         pool,
     )
+
+
+def _with_next_space(routes: EndpointRoutes) -> EndpointRoutes:
+    """The routes with ``next_space``; only a rollout that splits no callers has one."""
+    state, stable = routes.endpoint.status.rollout, routes.stable
+    space = "" if state is None else state.candidate.space
+    if state is None or stable is None or space in ("", stable.model.ref.space):
+        return routes
+    spec = routes.endpoint.rollout_spec
+    is_judged = state.promoted_at is None and state.looked_through > state.step_began
+    if spec.strategy is Strategy.CANARY or not is_judged or not state.has_passed(spec):
+        return routes
+    return replace(routes, next_space=space)
 
 
 def _pool(

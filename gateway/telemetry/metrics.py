@@ -203,6 +203,7 @@ class Metrics:
         self._refusals = self._counter(m.REFUSALS)
         self._refusal_seconds = self._histogram(m.REFUSAL_SECONDS)
         self._shadows = self._counter(m.SHADOWS)
+        self._space_unnamed = self._counter(m.SPACE_UNNAMED)
         self._hook_failures = self._counter(m.PREPROCESSOR_FAILURES)
         self._code_failures = self._counter(m.CODE_FAILURES)
         self._code_seconds = self._histogram(m.CODE_SECONDS)
@@ -291,6 +292,10 @@ class Metrics:
             infer=infer,
             total=total,
         )
+
+    def space_unnamed(self, endpoint: str) -> None:
+        """One answer to a caller whose vectors the next cutover will change, unasked."""
+        self._space_unnamed.add((endpoint,))
 
     def hook_failed(self, endpoint: str, reason: str) -> None:
         """One request whose preprocessor failed, by the error's class."""

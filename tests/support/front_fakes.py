@@ -280,6 +280,7 @@ class FakePredictor:
     notes: tuple[str, ...] = ()
     keep_calls: bool = True
     has_ranges: bool = True  # of the package that answers
+    next_space: str = ""
 
     @classmethod
     def with_endpoints(cls) -> "FakePredictor":
@@ -335,6 +336,7 @@ class FakePredictor:
             receipt=RECEIPT,
             encoded=encoded,
             ranges=RANGES if endpoint.task is Task.TEXT_EMBEDDING and self.has_ranges else None,
+            next_space=self.next_space,
         )
 
     async def tokens(self, call: Call, *, special: bool) -> tuple[ModelRef, Arm, list[list[Token]]]:

@@ -73,10 +73,15 @@ def test_all_dialects_agree_on_vectors(http: httpx.Client, fronts: Served) -> No
     np.testing.assert_array_equal(grpc_outputs(fronts, "minilm", "EMBEDDING"), hf)
 
 
-@pytest.mark.parametrize("forced", [None, "2"])
-def test_every_answer_of_an_embedder_says_the_space_of_its_version(
-    http: httpx.Client, fronts: Served, forced: str | None
+@pytest.mark.parametrize(("forced", "following"), [(None, ""), (None, "b" * 12), ("2", "")])
+def test_every_answer_of_an_embedder_says_the_space_of_its_version_and_which_one_waits(
+    http: httpx.Client,
+    fronts: Served,
+    forced: str | None,
+    following: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(fronts.predictor, "next_space", following)
     headers = {} if forced is None else {"x-headrace-version": forced}
     tensor = {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]}
     asked = {
@@ -92,6 +97,7 @@ def test_every_answer_of_an_embedder_says_the_space_of_its_version(
         other = [http.post(path, json=body).headers for path, body in without.items()]
     space = space_of(forced or "3")
     assert [found.get("x-headrace-space") for found in said] == [space] * len(asked)
+    assert [found.get("x-headrace-space-next", "") for found in said] == [following] * len(asked)
     assert "x-headrace-space" not in other[0]
 
 

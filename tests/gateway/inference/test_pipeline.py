@@ -17,8 +17,9 @@ from gateway_world import (
 from msgspec.structs import replace
 from pipeline_world import ONE, TWO, World, world_of
 
-from contracts.endpoint import Arm, EndpointLimits
+from contracts.endpoint import Arm, EndpointLimits, ModelEndpoint
 from contracts.model import ModelRef
+from contracts.rollout import RolloutSpec, Strategy
 from gateway.calls import Answer, Call
 from gateway.engine.protocol import EngineModelError
 from gateway.errors import (
@@ -36,6 +37,7 @@ from gateway.inference.answer_cache import AnswerCache
 from gateway.inference.encoding import INLINE_CHARACTERS
 from gateway.packages import ServedModel, open_package
 from gateway.request_context import RequestContext
+from gateway.routing.routes import NEXT_SPACE
 
 
 def of_space(version: str, space: str) -> ServedModel:
@@ -44,6 +46,20 @@ def of_space(version: str, space: str) -> ServedModel:
 
 
 OLD, NEW = of_space("1", "a" * 12), of_space("2", "b" * 12)
+
+
+def waiting(endpoint: ModelEndpoint, *, looked_through: float) -> ModelEndpoint:
+    """With a rollout, begun at 0, whose checks ask for nothing."""
+    state = endpoint.status.rollout
+    assert state is not None
+    state = state.model_copy(update={"looked_through": looked_through})
+    rollout = RolloutSpec(strategy=Strategy.CUTOVER)
+    return endpoint.model_copy(
+        update={
+            "spec": endpoint.spec.model_copy(update={"rollout": rollout}),
+            "status": endpoint.status.model_copy(update={"rollout": state}),
+        }
+    )
 
 
 async def refused(world: World, call: Call, kind: type[GatewayError]) -> GatewayError:
@@ -145,9 +161,9 @@ async def test_a_caller_of_one_space_is_answered_or_fails_and_never_by_another_s
     async with world_of(endpoint, engine, more=(OLD, NEW)) as world:
         world.endpoints.caches["sentiment"] = AnswerCache(100_000, shared=True)
         asked = call_of("w1", sticky_key="ann")
-        assert (await world.pipeline.predict(asked)).ref == OLD.ref  # the fallback
-        error = await refused(world, replace(asked, space=NEW.ref.space), GatewayError)
-        assert error.status == HTTPStatus.BAD_GATEWAY
+        for space in (None, NEW.ref.space):  # there is no fallback
+            error = await refused(world, replace(asked, space=space), GatewayError)
+            assert error.status == HTTPStatus.BAD_GATEWAY
         assert (await world.pipeline.predict(replace(asked, space=OLD.ref.space))).ref == OLD.ref
         gone = await refused(world, replace(asked, space="c" * 12), ModelUnavailableError)
         assert (gone.status, "no version of the vector space" in str(gone)) == (503, True)
@@ -155,6 +171,24 @@ async def test_a_caller_of_one_space_is_answered_or_fails_and_never_by_another_s
         engine.others[NEW.name].error = None
         answer = await world.pipeline.predict(replace(asked, space=NEW.ref.space))
         assert (answer.ref, len(engine.others[NEW.name].works)) == (NEW.ref, 3)
+
+
+async def test_only_callers_who_name_nothing_are_told_of_the_space_that_waits_and_counted() -> None:
+    endpoint = endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r")
+    counted = 'headrace_gateway_space_unnamed_total{endpoint="sentiment"} 2.0'
+    async with world_of(waiting(endpoint, looked_through=1.0), more=(OLD, NEW)) as world:
+        for _ in range(2):
+            answer = await world.pipeline.predict(call_of("w1"))
+            assert (answer.ref, answer.next_space) == (OLD.ref, NEW.ref.space)
+        for asked in (
+            call_of("w1", forced_version="1"),
+            replace(call_of("w1"), space=OLD.ref.space),
+            replace(call_of("w1"), space=NEXT_SPACE),
+        ):
+            assert (await world.pipeline.predict(asked)).next_space == ""
+        world.serve(waiting(endpoint, looked_through=0.0))  # its checks have not passed
+        assert (await world.pipeline.predict(call_of("w1"))).next_space == ""
+        assert counted in world.metrics.render().decode()
 
 
 async def test_a_new_version_answers_without_a_failed_request() -> None:

@@ -1,37 +1,66 @@
 """A caller who names a vector space gets vectors of that space, or none."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import pytest
 from gateway_world import endpoint_of, manifest_of, tokenizer_json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contracts.endpoint import Arm, Candidate, ModelEndpoint, Phase
-from contracts.model import ModelRef
+from contracts.endpoint import Arm, ModelEndpoint
+from contracts.rollout import CheckResult, RolloutSpec, Strategy, VectorSpace, Verdict
+from contracts.tasks import Task
 from gateway.errors import ModelUnavailableError, UnknownVersionError
 from gateway.packages import ServedModel, open_package
-from gateway.routing.routes import NEXT_SPACE, EndpointRoutes, RoutingTable, build_table
+from gateway.routing.routes import (
+    NEXT_SPACE,
+    EndpointRoutes,
+    RouteTarget,
+    RoutingTable,
+    build_table,
+)
 
 A, B, C = (letter * 12 for letter in "abc")
 
 
 def served(version: str, space: str) -> ServedModel:
-    manifest = manifest_of(version).model_copy(update={"space": space})
+    made = manifest_of(version, task=Task.TEXT_EMBEDDING, labels=())
+    manifest = made.model_copy(update={"space": space, "dimension": 3})
     return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
 
 
 # Two packages of one version may be of two spaces: its model was registered again.
 MODELS = [served(version, space) for version in "123" for space in (A, B, "")]
 BY_PACKAGE = {model.ref.package: model for model in MODELS}
+WORDS = [
+    open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
+    for manifest in map(manifest_of, "12")
+]
 OLD, SAME, NEW = served("1", A), served("2", A), served("2", B)
 
 
-def with_candidate(endpoint: ModelEndpoint, ref: ModelRef, phase: Phase) -> ModelEndpoint:
-    candidate = Candidate(version=ref.version, phase=phase, ref=ref)
-    status = endpoint.status.model_copy(update={"candidate": candidate})
-    return endpoint.model_copy(update={"status": status})
+def judged(
+    endpoint: ModelEndpoint,
+    *verdicts: Verdict,
+    looked_through: float = 1.0,
+    promoted_at: float | None = None,
+    **rollout: Any,
+) -> ModelEndpoint:
+    """The endpoint of an embedder whose rollout, begun at 0, has come so far."""
+    said = [CheckResult(name="latency", verdict=verdict, reason="") for verdict in verdicts]
+    asked = {"task": Task.TEXT_EMBEDDING, "rollout": RolloutSpec.model_validate(rollout)}
+    state = endpoint.status.rollout
+    if state is not None:
+        was = {"checks": tuple(said), "looked_through": looked_through, "promoted_at": promoted_at}
+        state = state.model_copy(update=was)
+    return endpoint.model_copy(
+        update={
+            "spec": endpoint.spec.model_copy(update=asked),
+            "status": endpoint.status.model_copy(update={"rollout": state}),
+        }
+    )
 
 
 def routes_of(
@@ -51,9 +80,9 @@ REFS = st.sampled_from([model.ref for model in MODELS])
 
 
 class Ask(NamedTuple):
-    """What a caller says: a space, perhaps a version, and a sticky key."""
+    """What a caller says: perhaps a space, perhaps a version, and a sticky key."""
 
-    space: str
+    space: str | None
     forced: str | None
     key: str
 
@@ -73,7 +102,14 @@ def endpoints(draw: st.DrawFn) -> ModelEndpoint:
         rollout="r",
         packages=draw(st.lists(REFS, max_size=3)),
     )
-    return with_candidate(made, draw(REFS), draw(st.sampled_from(Phase)))
+    return judged(
+        made,
+        *draw(st.lists(st.sampled_from(Verdict), max_size=2)),
+        looked_through=draw(st.sampled_from([0.0, 1.0])),
+        promoted_at=draw(st.none() | st.just(1.0)),
+        strategy=draw(st.sampled_from(Strategy)),
+        embedding={"space": draw(st.none() | st.sampled_from(VectorSpace))},
+    )
 
 
 @given(
@@ -110,32 +146,101 @@ def test_no_target_and_no_fallback_is_of_another_space_than_the_one_asked_for(
     assert {target.model.ref.version for target in targets} == {forced} or forced is None
     stable = routes.stable
     if space == NEXT_SPACE:
-        assert "" not in spaces
+        state = endpoint.status.rollout
+        assert state is not None
+        assert state.promoted_at is None
+        assert {check.verdict for check in state.checks} <= {Verdict.PASS}
+        assert spaces == {state.candidate.space} == {routes.next_space}
         assert stable is None or stable.model.ref.space not in spaces
     else:
         assert spaces == {space}
     for target in targets:
-        again = routes.fallback_of(target, space)
+        again = routes.fallback_of(target)
         assert again is None or again.model.ref.space in spaces
+
+
+@given(
+    endpoints(),
+    st.none() | endpoints(),
+    st.sets(st.sampled_from(MODELS), max_size=2),
+    st.booleans(),
+    st.builds(
+        Ask,
+        st.none() | st.sampled_from([A, B, NEXT_SPACE]),
+        st.none() | st.sampled_from("12"),
+        st.text(max_size=3),
+    ),
+)
+def test_no_fallback_is_of_another_space_whatever_a_caller_or_a_person_says(
+    endpoint: ModelEndpoint,
+    before: ModelEndpoint | None,
+    lacking: set[ServedModel],
+    withheld: bool,
+    ask: Ask,
+) -> None:
+    space, forced, key = ask
+    held = [model for model in MODELS if model not in lacking]
+    previous = None if before is None else RoutingTable({before.name: routes_of(before, MODELS)})
+    routes = routes_of(endpoint, held, previous, withheld=withheld)
+    asked = [RouteTarget(target.arm, target.model) for target in routes.targets]
+    with suppress(ModelUnavailableError, UnknownVersionError):
+        first, *others = routes.target_and_fallback(key, forced, space)
+        assert others == [target for target in [routes.fallback_of(first)] if target is not None]
+        asked.append(first)
+    for first in asked:
+        other = routes.fallback_of(first)
+        if other is not None:
+            one, two = first.model.ref, other.model.ref
+            assert first.arm is not Arm.FORCED
+            assert one.space == two.space
+            assert one.space or one.version == two.version  # unknown ones are of one registration
+
+
+def test_where_no_vectors_are_made_every_version_is_a_fallback() -> None:
+    endpoint = endpoint_of(WORDS[0].ref, canary=WORDS[1].ref, weight=99, rollout="r")
+    routes = routes_of(endpoint, WORDS)
+    assert [target.model for target in routes.target_and_fallback("ann")] == [*reversed(WORDS)]
 
 
 def test_until_the_cutover_only_a_caller_who_names_it_gets_the_next_space() -> None:
     both = [OLD.ref, NEW.ref]
-    waits = with_candidate(
-        endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r", packages=both), NEW.ref, Phase.SHADOW
-    )
+    waits = judged(endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r", packages=both), Verdict.PASS)
     routes = routes_of(waits, [OLD, NEW])
     for space, model in ((None, OLD), (A, OLD), (B, NEW), (NEXT_SPACE, NEW)):
         (target,) = routes.target_and_fallback("ann", None, space)
         assert target.model is model, space
     cut_over = routes_of(
-        with_candidate(endpoint_of(NEW.ref, packages=both), NEW.ref, Phase.PROMOTED), [OLD, NEW]
+        judged(endpoint_of(NEW.ref, rollout="r", packages=both), Verdict.PASS, promoted_at=1.0),
+        [OLD, NEW],
     )
     for space, model in ((None, NEW), (A, OLD), (B, NEW)):
         (target,) = cut_over.target_and_fallback("ann", None, space)
         assert target.model is model, space
     with pytest.raises(ModelUnavailableError, match="no version of the vector space 'next'"):
         cut_over.target_and_fallback("ann", None, NEXT_SPACE)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "told"),
+    [
+        ([Verdict.PASS, Verdict.UNKNOWN], {}),
+        ([Verdict.FAIL], {}),
+        ([Verdict.PASS], {"looked_through": 0.0}),  # of an earlier step
+        ([Verdict.PASS], {"steps": [{"shadow": 5}, {"shadow": 100}]}),
+        ([Verdict.PASS], {"promoted_at": 1.0}),  # by a controller that is ahead of the gateway
+        # Nobody waits for a cutover of what may be compared.
+        ([Verdict.PASS], {"embedding": {"space": "same"}, "steps": [{"shadow": 100}]}),
+    ],
+)
+def test_the_next_space_is_refused_until_all_that_it_lacks_is_the_cutover(
+    verdicts: list[Verdict], told: dict[str, Any]
+) -> None:
+    endpoint = endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r")
+    routes = routes_of(judged(endpoint, *verdicts, **told), [OLD, NEW])
+    with pytest.raises(ModelUnavailableError, match="once its checks in shadow have passed"):
+        routes.target_and_fallback("ann", None, NEXT_SPACE)
+    (by_name,) = routes.target_and_fallback("ann", None, B)
+    assert by_name.model is NEW
 
 
 def test_a_rollout_within_the_space_goes_on_for_a_caller_who_names_it() -> None:
@@ -146,10 +251,13 @@ def test_a_rollout_within_the_space_goes_on_for_a_caller_who_names_it() -> None:
         assert {target.arm for target in named} == {Arm.CANARY, Arm.STABLE} or len(named) == 1
 
 
-def test_a_fallback_of_another_space_is_taken_only_for_a_caller_who_names_none() -> None:
-    routes = routes_of(endpoint_of(OLD.ref, canary=NEW.ref, weight=99, rollout="r"), [OLD, NEW])
-    assert [target.model for target in routes.target_and_fallback("ann")] == [NEW, OLD]
-    assert [target.model for target in routes.target_and_fallback("ann", None, B)] == [NEW]
+def test_within_one_space_the_other_version_is_the_fallback_and_of_another_none() -> None:
+    for new, fallbacks in ((SAME, [OLD]), (NEW, [])):
+        endpoint = endpoint_of(OLD.ref, canary=new.ref, weight=99, rollout="r")
+        routes = routes_of(endpoint, [OLD, new])
+        for space in (None, new.ref.space):
+            found = [target.model for target in routes.target_and_fallback("ann", None, space)]
+            assert found == [new, *fallbacks]
 
 
 def test_a_version_of_another_space_is_refused_with_the_spaces_that_are_there() -> None:
