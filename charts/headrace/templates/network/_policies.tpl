@@ -27,29 +27,40 @@
     {{- end }}
 {{- end -}}
 
-{{- define "headrace.toDns" -}}
+{{/* Where a component may go: DNS, and what it asks, in the release or outside. A policy can't name
+     hosts: outside it is the ports of their addresses. Without CIDRs or peers there is no "to":
+     0.0.0.0/0 would leave out pods and nodes with some network plugins. Takes (list ROOT WHAT...),
+     WHAT of "api", "index" (packages of pyfuncs), "kafka", "mlflow", "sources", "store", "traces" and
+     "tritons". */}}
+{{- define "headrace.egress" -}}
+{{- $root := first . -}}{{- $asks := rest . -}}
+{{- $values := $root.Values -}}{{- $policy := $values.networkPolicy -}}
+{{- if and (has "store" $asks) (not $values.packages.storeUrl) -}}{{- $asks = append $asks "mlflow" -}}{{- end -}}
+{{- $known := dict
+  "api" (list "https://api" "https://api:6443")
+  "index" (ternary (list "https://index") list $values.triton.pyfunc.enabled)
+  "kafka" $values.kafka.bootstrapServers
+  "mlflow" (list $values.mlflow.url)
+  "sources" $values.mlflow.sources
+  "store" (list $values.packages.storeUrl)
+  "traces" (list $values.gateway.traces.endpoint)
+  "tritons" (fromJson (include "headrace.ownTritons" $root) | values | sortAlpha) -}}
+{{- $ports := list -}}
+{{- range uniq $asks -}}
+{{- range compact (get $known .) -}}
+{{- $host := first (splitList "/" (last (splitList "://" .))) -}}
+{{- $port := trimPrefix ":" (regexFind ":[0-9]+$" $host) -}}
+{{- if $port -}}{{- $ports = append $ports (int64 $port) -}}
+{{- else if not (hasPrefix "file:" .) -}}{{- $ports = append $ports (ternary 80 443 (hasPrefix "http://" .) | int64) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $policy.externalPorts -}}{{- $ports = append $ports (int64 .) -}}{{- end -}}
 - ports:
     - {port: 53, protocol: UDP}
     - {port: 53, protocol: TCP}
-{{- end -}}
-
-{{/* Leave to reach what is outside of the chart: the API server, the object store, and those parts
-     that the values name. A policy can't name hosts, so ports are all that can be said. Without CIDRs
-     or peers there is no "to": 0.0.0.0/0 would leave out pods and nodes with some network plugins. */}}
-{{- define "headrace.toOutside" -}}
-{{- $policy := .Values.networkPolicy -}}
-{{- $ports := list (int64 443) (int64 6443) -}}
-{{- range $policy.externalPorts -}}{{- $ports = append $ports (int64 .) -}}{{- end -}}
-{{- range concat .Values.kafka.bootstrapServers (fromJson (include "headrace.ownTritons" .) | values | sortAlpha) -}}
-{{- $ports = append $ports (int64 (regexFind "[0-9]+$" .)) -}}
-{{- end -}}
-{{- range compact (list .Values.mlflow.url .Values.packages.storeUrl .Values.gateway.traces.endpoint) -}}
-{{- $port := regexFind ":[0-9]+" (trimPrefix (first (splitList "://" .)) .) -}}
-{{- if $port -}}{{- $ports = append $ports (int64 (trimPrefix ":" $port)) -}}
-{{- else if hasPrefix "http://" . -}}{{- $ports = append $ports (int64 80) -}}{{- end -}}
-{{- end -}}
+{{- with uniq $ports }}
 - ports:
-    {{- range uniq $ports }}
+    {{- range . }}
     - {port: {{ . }}, protocol: TCP}
     {{- end }}
   {{- if or $policy.external $policy.externalPeers }}
@@ -61,24 +72,19 @@
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- end }}
-{{- end -}}
-
-{{- define "headrace.toKafka" -}}
-{{- if not .Values.kafka.bootstrapServers -}}
+{{- end }}
+{{- if and (has "kafka" $asks) (not $values.kafka.bootstrapServers) }}
 - to:
-    {{- include "headrace.pods" (list . "kafka") | trim | nindent 4 }}
+    {{- include "headrace.pods" (list $root "kafka") | trim | nindent 4 }}
   ports:
     - {port: 9092, protocol: TCP}
-{{- end -}}
-{{- end -}}
-
-{{- define "headrace.toMlflow" -}}
-{{- if not .Values.mlflow.url -}}
+{{- end }}
+{{- if and (has "mlflow" $asks) (not $values.mlflow.url) }}
 - to:
-    {{- include "headrace.pods" (list . "mlflow") | trim | nindent 4 }}
+    {{- include "headrace.pods" (list $root "mlflow") | trim | nindent 4 }}
   ports:
     - {port: 5000, protocol: TCP}
-{{- end -}}
+{{- end }}
 {{- end -}}
 
 {{/* The head of a policy. Takes (list ROOT COMPONENT). */}}
