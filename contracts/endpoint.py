@@ -505,13 +505,14 @@ class ModelEndpoint(_EndpointModel):
 
 
 def rollout_spec(spec: EndpointSpec, status: EndpointStatus) -> RolloutSpec:
-    """``spec.rollout``, whose canary is a cutover if the version brings another vector space.
+    """``spec.rollout``, which is a cutover if the version brings another vector space.
 
     The vectors of two spaces can't be compared, so that callers who get one or the other would mix
-    them in an index. A rollout that only copies names its shares, so that ceilings reach them.
+    them in an index: in a canary, or in the bake that follows a shadow. A rollout that only copies
+    names its shares, so that ceilings reach them.
     """
     asked = spec.rollout
-    if asked.strategy is Strategy.CANARY and _must_cut_over(spec, status):
+    if asked.strategy is not Strategy.DIRECT and _must_cut_over(spec, status):
         asked = asked.model_copy(update={"strategy": Strategy.CUTOVER})
     return asked.model_copy(update={"steps": asked.planned})
 

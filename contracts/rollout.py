@@ -196,8 +196,8 @@ class VectorSpace(StrEnum):
 class EmbeddingSpec(_RolloutModel):
     """How versions of a model that makes vectors are rolled out.
 
-    With ``cutover`` the strategy ``canary`` becomes ``cutover``; with ``same`` it stays. By default
-    it depends on whether both versions have one vector space.
+    With ``cutover`` the strategies ``canary`` and ``shadow`` become ``cutover``; with ``same`` they
+    stay. By default it depends on whether both versions have one vector space.
     """
 
     space: VectorSpace | None = None

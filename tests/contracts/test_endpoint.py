@@ -165,7 +165,14 @@ def on_its_way(old: ModelRef, new: ModelRef, task: Task) -> EndpointStatus:
         (Task.TEXT_EMBEDDING, ref("1"), ref("2", space="b"), {}, Strategy.CUTOVER),
         (Task.TEXT_EMBEDDING, ref("1"), ref("1", "b", "b"), {}, Strategy.CANARY),
         (Task.TEXT_EMBEDDING, ref("1"), ref("2"), {"strategy": "direct"}, Strategy.DIRECT),
-        (Task.TEXT_EMBEDDING, ref("1"), ref("2"), {"strategy": "shadow"}, Strategy.SHADOW),
+        (Task.TEXT_EMBEDDING, ref("1"), ref("2"), {"strategy": "shadow"}, Strategy.CUTOVER),
+        (
+            Task.TEXT_EMBEDDING,
+            ref("1", space="a"),
+            ref("2", space="a"),
+            {"strategy": "shadow"},
+            Strategy.SHADOW,
+        ),
         (Task.TEXT_CLASSIFICATION, ref("1"), ref("2"), {"strategy": "cutover"}, Strategy.CUTOVER),
     ],
 )
