@@ -12,6 +12,17 @@
 {{- if and $values.gateway.grpcIngress.enabled (not $values.gateway.grpc) -}}
 {{- fail "\n\ngateway.grpcIngress.enabled needs gateway.grpc." -}}
 {{- end -}}
+{{- with $values.gateway.service -}}
+{{- if and .loadBalancerClass (ne .type "LoadBalancer") -}}
+{{- fail "\n\ngateway.service.loadBalancerClass needs gateway.service.type LoadBalancer." -}}
+{{- end -}}
+{{- if and .externalTrafficPolicy (eq .type "ClusterIP") -}}
+{{- fail "\n\ngateway.service.externalTrafficPolicy needs gateway.service.type NodePort or LoadBalancer." -}}
+{{- end -}}
+{{- if and (gt (len .ipFamilies) 1) (not (contains "DualStack" .ipFamilyPolicy)) -}}
+{{- fail "\n\ngateway.service.ipFamilies names two, which needs gateway.service.ipFamilyPolicy PreferDualStack or RequireDualStack." -}}
+{{- end -}}
+{{- end -}}
 {{- include "headrace.checkUi" $values.stats.evaluate -}}
 {{- with $values.gateway.autoscaling -}}
 {{- if and .enabled (not .cpuPercent) (not .cpuMillicores) (eq "0" (include "headrace.tokensInFlightPerPod" $)) -}}
