@@ -166,10 +166,60 @@ def test_a_secret_that_is_not_there_is_named_with_its_value(cluster: Cluster) ->
     assert f'namespace "{SPACE}" has none of that name' in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("settings", "value", "kind"),
+    [
+        (["trust.configMap=gone"], "trust.configMap", "ConfigMap"),
+        (
+            ["mlflow.webhook.enabled=true", "mlflow.webhook.existingSecret=gone"],
+            "mlflow.webhook.existingSecret",
+            "Secret",
+        ),
+    ],
+)
+def test_nothing_that_is_not_there_is_mounted(
+    cluster: Cluster, settings: list[str], value: str, kind: str
+) -> None:
+    cluster.classes(standard=DEFAULT)
+    assert f'{value} names the {kind} "gone"' in cluster.helm(*settings).stderr
+
+
+def test_a_namespace_that_is_yet_to_be_made_has_no_secret(cluster: Cluster) -> None:
+    cluster.classes(standard=DEFAULT)
+    del cluster.at[f"/api/v1/namespaces/{SPACE}/serviceaccounts/default"]
+    assert f'namespace "{SPACE}" has none' in cluster.helm("gateway.keys.existingSecret=k").stderr
+    assert cluster.helm().returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "lacking"),
+    [
+        (["gateway.keys.existingSecret=named"], "keys"),
+        (["gateway.keys.existingSecret=named", "gateway.keys.key=file"], "file"),
+        (["gateway.feedback.existingSecret=named"], "receipts"),
+        (["gateway.tls.existingSecret=named"], "tls.crt"),
+        (["triton.tls.existingSecret=named"], "ca.crt"),
+        (["controller.indexKey.existingSecret=named"], "keys"),
+        (["mlflow.webhook.enabled=true", "mlflow.webhook.existingSecret=named"], "keys"),
+        (["trust.configMap=named"], "ca.crt"),
+    ],
+)
+def test_a_key_that_a_secret_lacks_is_named(
+    cluster: Cluster, settings: list[str], lacking: str
+) -> None:
+    cluster.classes(standard=DEFAULT)
+    cluster.secret("named", other="")
+    cluster.add(f"/api/v1/namespaces/{SPACE}/configmaps/named", "ConfigMap", "named")
+    assert f'which lacks the key "{lacking}"' in cluster.helm(*settings).stderr
+
+
 def test_what_is_there_is_installed(cluster: Cluster) -> None:
     cluster.classes(standard=DEFAULT)
     cluster.secret("api-keys", keys="{}")
-    done = cluster.helm("gateway.keys.existingSecret=api-keys")
+    bundle = {"ca.crt": "a certificate"}
+    path = f"/api/v1/namespaces/{SPACE}/configmaps/bundle"
+    cluster.add(path, "ConfigMap", "bundle", data=bundle)
+    done = cluster.helm("gateway.keys.existingSecret=api-keys", "trust.configMap=bundle")
     assert (done.returncode, done.stderr) == (0, "")
 
 
