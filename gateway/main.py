@@ -312,8 +312,8 @@ class Gateway:
         settings = self._settings
         host = settings.host
         with (
-            _listener(host, settings.http_port, "--http-port") as http,
-            _listener(host, settings.operations_port, "--operations-port") as operations,
+            open_listener(host, settings.http_port, "--http-port") as http,
+            open_listener(host, settings.operations_port, "--operations-port") as operations,
         ):
             grpc_port = settings.grpc_port
             if grpc_port >= 0:
@@ -504,11 +504,17 @@ def _server(
     return HttpServer(config)
 
 
-def _listener(host: str, port: int, flag: str) -> socket.socket:
-    """A socket that takes connections; raises ``PortTakenError``."""
+def open_listener(host: str, port: int, flag: str) -> socket.socket:
+    """A socket that takes connections; raises ``PortTakenError``.
+
+    On ``::`` it takes those of IPv4 too, as gRPC does, and only them if there is no IPv6.
+    """
+    both = host == "::" and socket.has_dualstack_ipv6()
+    if host == "::" and not both:
+        host = "0.0.0.0"
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
+        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except OSError as error:
         raise PortTakenError(_port_sentence(host, port, flag)) from error
 

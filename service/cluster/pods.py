@@ -9,7 +9,7 @@ import http.client
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from service.cluster.errors import ApiUnavailableError
 
 LABEL_OF_COMPONENT = "app.kubernetes.io/component"
 _SELECTOR = "app.kubernetes.io/part-of=headrace"
+_CREATING = ("ContainerCreating", "PodInitializing")  # said too while a volume is not mounted
 _OVER = ("Succeeded", "Failed")  # phases of a Job's pod that ended: its Job tells the rest
 _RECENT_SECONDS = 600.0
 _FORWARDING = "Kubernetes port forward proxy"  # begins the name of such a thread
@@ -46,8 +47,17 @@ class Pod:
 def of_installation(client: ClusterClient, namespace: str, now: float) -> tuple[Pod, ...]:
     """Headrace's pods in a namespace, by name; raises as ``ClusterClient.ask``."""
     found = client.ask(client.core.list_namespaced_pod, namespace, label_selector=_SELECTOR)
-    pods = (_read(item, now) for item in found.get("items") or ())
-    return tuple(sorted((pod for pod in pods if pod is not None), key=lambda pod: pod.name))
+    read = (_read(item, now) for item in found.get("items") or ())
+    pods = sorted((pod for pod in read if pod is not None), key=lambda pod: pod.name)
+    if any(word in pod.said for pod in pods for word in _CREATING):
+        failed = _failed_mounts(client, namespace)
+        pods = [
+            replace(pod, said=f"{pod.said}; {failed[pod.name]}")
+            if pod.name in failed and not pod.ready
+            else pod
+            for pod in pods
+        ]
+    return tuple(pods)
 
 
 def page(
@@ -150,6 +160,17 @@ def _read(item: Mapping[str, Any], now: float) -> Pod | None:
         said.append(waits or f"its phase is {status.get('phase') or 'not known'}")
     component = (metadata.get("labels") or {}).get(LABEL_OF_COMPONENT, "")
     return Pod(str(metadata.get("name", "")), str(component), ready, "; ".join(said))
+
+
+def _failed_mounts(client: ClusterClient, namespace: str) -> dict[str, str]:
+    """What Events say of volumes that can't be mounted, by pod; none if they may not be read."""
+    selector = "involvedObject.kind=Pod,reason=FailedMount"
+    try:
+        found = client.ask(client.core.list_namespaced_event, namespace, field_selector=selector)
+    except errors.ApiRefusedError:
+        return {}
+    events = sorted(found.get("items") or (), key=lambda each: str(each.get("lastTimestamp")))
+    return {each["involvedObject"]["name"]: _first_line(each.get("message")) for each in events}
 
 
 def _of_container(container: Mapping[str, Any], now: float) -> str:

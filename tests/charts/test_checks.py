@@ -12,44 +12,47 @@ from fake_kubernetes import write_kubeconfig
 from helm_chart import CHART, KUBERNETES, LIGHT, SPACE, helm
 from http_server import Answer, Request, http_server
 
+# What the chart makes and asks for: helm 4 finds every kind before it says that it can install.
 KINDS = {
-    "/api/v1": ("v1", {"secrets": "Secret", "serviceaccounts": "ServiceAccount"}, {"namespaces"}),
-    "/apis/apps/v1": ("apps/v1", {"deployments": "Deployment"}, set()),
-    "/apis/storage.k8s.io/v1": ("storage.k8s.io/v1", {}, {"storageclasses"}),
-    "/apis/apiextensions.k8s.io/v1": (
-        "apiextensions.k8s.io/v1", {}, {"customresourcedefinitions"},
-    ),
-}  # fmt: skip
-WIDE = {
-    "namespaces": "Namespace",
-    "storageclasses": "StorageClass",
-    "customresourcedefinitions": "CustomResourceDefinition",
+    "v1": ("Secret", "ServiceAccount", "Service", "ConfigMap", "Pod", "Namespace"),
+    "apps/v1": ("Deployment", "StatefulSet"),
+    "autoscaling/v2": ("HorizontalPodAutoscaler",),
+    "networking.k8s.io/v1": ("NetworkPolicy",),
+    "policy/v1": ("PodDisruptionBudget",),
+    "rbac.authorization.k8s.io/v1": ("Role", "RoleBinding", "ClusterRole"),
+    "storage.k8s.io/v1": ("StorageClass",),
+    "apiextensions.k8s.io/v1": ("CustomResourceDefinition",),
 }
+WIDE = {"Namespace", "ClusterRole", "StorageClass", "CustomResourceDefinition"}
 DEFINITION = "modelendpoints.headrace.dev"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
-def resources(path: str) -> dict[str, Any]:
+def plural(kind: str) -> str:
+    """A kind's name in paths."""
+    return (kind.lower() + ("es" if kind.endswith("s") else "s")).replace("ys", "ies")
+
+
+def resources(version: str) -> dict[str, Any]:
     """What the cluster says that it knows."""
-    version, namespaced, wide = KINDS[path]
-    kinds = {**WIDE, **namespaced}
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": version,
         "resources": [
-            {"name": name, "kind": kinds[name], "namespaced": name in namespaced, "verbs": ["get"]}
-            for name in [*namespaced, *wide]
+            {"name": plural(kind), "kind": kind, "namespaced": kind not in WIDE, "verbs": ["get"]}
+            for kind in KINDS[version]
         ],
     }
 
 
 def group_of(name: str) -> dict[str, Any]:
     """How the cluster lists a group of kinds."""
-    version = {"groupVersion": f"{name}/v1", "version": "v1"}
-    return {"name": name, "versions": [version], "preferredVersion": version}
+    group, _, number = name.partition("/")
+    version = {"groupVersion": name, "version": number}
+    return {"name": group, "versions": [version], "preferredVersion": version}
 
 
 class Cluster:
@@ -57,28 +60,37 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        groups = [group_of(path.split("/")[2]) for path in KINDS if path.startswith("/apis/")]
+        groups = [group_of(version) for version in KINDS if "/" in version]
         self.at: dict[str, dict[str, Any]] = {
             "/version": {"major": "1", "minor": "34", "gitVersion": "v1.34.0"},
             "/api": {"kind": "APIVersions", "versions": ["v1"]},
             "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
-            **{path: resources(path) for path in KINDS},
+            "/api/v1": resources("v1"),
+            **{f"/apis/{version}": resources(version) for version in KINDS},
         }
         self.add("/api/v1/namespaces/kube-system", "Namespace", "kube-system")
         self.add(f"/api/v1/namespaces/{SPACE}/serviceaccounts/default", "ServiceAccount", "default")
         self.classes()
 
-    def add(self, path: str, kind: str, name: str, **more: object) -> None:
-        self.at[path] = {"kind": kind, "apiVersion": "v1", "metadata": {"name": name}, **more}
+    def add(
+        self, path: str, kind: str, name: str, owner: str = "demo/" + SPACE, **more: object
+    ) -> None:
+        """An object as a release made it, RELEASE/NAMESPACE."""
+        release, _, namespace = owner.partition("/")
+        metadata = {
+            "name": name,
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {
+                "meta.helm.sh/release-name": release,
+                "meta.helm.sh/release-namespace": namespace,
+            },
+        }
+        self.at[path] = {"kind": kind, "apiVersion": "v1", "metadata": metadata, **more}
 
     def definition(self, release: str, namespace: str) -> None:
         """The ModelEndpoint definition, as a release installed it."""
-        owner = {
-            "meta.helm.sh/release-name": release,
-            "meta.helm.sh/release-namespace": namespace,
-        }
-        metadata = {"name": DEFINITION, "annotations": owner}
-        self.add(f"{CRDS}/{DEFINITION}", "CustomResourceDefinition", DEFINITION, metadata=metadata)
+        path = f"{CRDS}/{DEFINITION}"
+        self.add(path, "CustomResourceDefinition", DEFINITION, f"{release}/{namespace}")
 
     def secret(self, name: str, **data: str) -> None:
         encoded = {key: base64.b64encode(text.encode()).decode() for key, text in data.items()}
@@ -118,6 +130,7 @@ class Cluster:
         """What helm renders, or says, with this cluster at hand."""
         command = [helm(), "template", "demo", str(CHART), "--namespace", SPACE]
         command += ["--dry-run=server", "--kube-version", KUBERNETES]
+        command += ["--disable-openapi-validation"]
         command += ["--kubeconfig", str(self._folder / "kubeconfig")]
         command += [word for setting in (*LIGHT, *settings) for word in ("--set", setting)]
         return subprocess.run(
@@ -153,10 +166,60 @@ def test_a_secret_that_is_not_there_is_named_with_its_value(cluster: Cluster) ->
     assert f'namespace "{SPACE}" has none of that name' in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("settings", "value", "kind"),
+    [
+        (["trust.configMap=gone"], "trust.configMap", "ConfigMap"),
+        (
+            ["mlflow.webhook.enabled=true", "mlflow.webhook.existingSecret=gone"],
+            "mlflow.webhook.existingSecret",
+            "Secret",
+        ),
+    ],
+)
+def test_nothing_that_is_not_there_is_mounted(
+    cluster: Cluster, settings: list[str], value: str, kind: str
+) -> None:
+    cluster.classes(standard=DEFAULT)
+    assert f'{value} names the {kind} "gone"' in cluster.helm(*settings).stderr
+
+
+def test_a_namespace_that_is_yet_to_be_made_has_no_secret(cluster: Cluster) -> None:
+    cluster.classes(standard=DEFAULT)
+    del cluster.at[f"/api/v1/namespaces/{SPACE}/serviceaccounts/default"]
+    assert f'namespace "{SPACE}" has none' in cluster.helm("gateway.keys.existingSecret=k").stderr
+    assert cluster.helm().returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "lacking"),
+    [
+        (["gateway.keys.existingSecret=named"], "keys"),
+        (["gateway.keys.existingSecret=named", "gateway.keys.key=file"], "file"),
+        (["gateway.feedback.existingSecret=named"], "receipts"),
+        (["gateway.tls.existingSecret=named"], "tls.crt"),
+        (["triton.tls.existingSecret=named"], "ca.crt"),
+        (["controller.indexKey.existingSecret=named"], "keys"),
+        (["mlflow.webhook.enabled=true", "mlflow.webhook.existingSecret=named"], "keys"),
+        (["trust.configMap=named"], "ca.crt"),
+    ],
+)
+def test_a_key_that_a_secret_lacks_is_named(
+    cluster: Cluster, settings: list[str], lacking: str
+) -> None:
+    cluster.classes(standard=DEFAULT)
+    cluster.secret("named", other="")
+    cluster.add(f"/api/v1/namespaces/{SPACE}/configmaps/named", "ConfigMap", "named")
+    assert f'which lacks the key "{lacking}"' in cluster.helm(*settings).stderr
+
+
 def test_what_is_there_is_installed(cluster: Cluster) -> None:
     cluster.classes(standard=DEFAULT)
     cluster.secret("api-keys", keys="{}")
-    done = cluster.helm("gateway.keys.existingSecret=api-keys")
+    bundle = {"ca.crt": "a certificate"}
+    path = f"/api/v1/namespaces/{SPACE}/configmaps/bundle"
+    cluster.add(path, "ConfigMap", "bundle", data=bundle)
+    done = cluster.helm("gateway.keys.existingSecret=api-keys", "trust.configMap=bundle")
     assert (done.returncode, done.stderr) == (0, "")
 
 

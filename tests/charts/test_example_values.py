@@ -109,13 +109,24 @@ def test_each_account_that_uses_the_store_has_the_role_that_it_needs() -> None:
     ("name", "expected"),
     [
         ("strimzi", {"KafkaUser"}),
-        ("keda", {"ScaledObject", "HorizontalPodAutoscaler"}),
+        ("keda", {"ScaledObject"}),
         ("cert-manager-gateway-api", {"Gateway", "HTTPRoute", "GRPCRoute"}),
         ("kube-prometheus-stack", {"ServiceMonitor", "PrometheusRule"}),
     ],
 )
 def test_an_example_makes_the_objects_that_it_is_about(name: str, expected: set[str]) -> None:
     assert kinds(name) >= expected
+
+
+def test_keda_alone_scales_what_its_example_says_that_it_scales() -> None:
+    found = example("keda")
+    scaled = [each["metadata"]["name"] for each in found if each["kind"] == "ScaledObject"]
+    assert sorted(name.removeprefix("demo-headrace-") for name in scaled) == [
+        "fold",
+        "gateway",
+        "triton",
+    ]
+    assert "HorizontalPodAutoscaler" not in {each["kind"] for each in found}
 
 
 def test_parts_of_your_own_take_the_place_of_the_embedded_ones() -> None:

@@ -1,6 +1,7 @@
 """The files that the chart packs are current: dashboards, rules, values and their table."""
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helm_chart import CHART, OPERATOR, ROOT, manifests, one
+from helm_chart import CHART, OPERATOR, ROOT, helm, manifests, one
 
 from contracts.endpoint import ModelEndpoint
 
@@ -33,6 +34,20 @@ def test_the_values_are_those_of_the_schema() -> None:
     program = [sys.executable, "-P", str(ROOT / "charts" / "values.py"), "--check"]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_readme_links_to_nothing_that_the_chart_does_not_bring() -> None:
+    """It is read beside the chart, far from the repository."""
+    text = (CHART / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\]\((?!https://)([^)]*)\)", text) == []
+
+
+def test_helm_finds_nothing_to_say_of_the_chart() -> None:
+    """An icon that it can show among it."""
+    done = subprocess.run(
+        [helm(), "lint", str(CHART)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, re.findall(r"\[[A-Z]+\].*", done.stdout)) == (0, [])
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

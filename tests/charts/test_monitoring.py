@@ -132,9 +132,16 @@ def board(found: list[Manifest], name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", ["endpoints", "drift", "rollout", "gateway"])
 def test_mlflows_public_address_is_that_of_the_dashboards_links(name: str) -> None:
-    found = manifests("", *BARE, 'mlflow.publicUrl="https://mlflow.example.com/"')
-    variables = {each["name"]: each for each in board(found, name)["templating"]["list"]}
-    assert variables["mlflow"]["query"] == "https://mlflow.example.com"
+    public, own = (f'mlflow.{name}="https://{name}.example.com/"' for name in ("publicUrl", "url"))
+    for settings, address in (
+        ((public,), "https://publicUrl.example.com"),
+        ((public, own), "https://publicUrl.example.com"),
+        ((own,), "https://url.example.com"),
+        ((), "http://127.0.0.1:5000"),
+    ):
+        found = manifests("", *BARE, *settings)
+        variables = {each["name"]: each for each in board(found, name)["templating"]["list"]}
+        assert variables["mlflow"]["query"] == address
 
 
 def test_grafana_operator_is_told_of_every_dashboard() -> None:

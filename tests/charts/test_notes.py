@@ -9,6 +9,7 @@ import yaml
 from helm_chart import CHART, everything, rendered
 
 from contracts.endpoint import ModelEndpoint
+from service.cluster.leases import BEAT_NAME
 
 WRAPPED = """
 apiVersion: v1
@@ -57,10 +58,11 @@ def test_every_command_names_a_service_and_a_port_that_are_there(
 
 def test_they_say_what_an_uninstall_leaves_and_how_to_remove_it(with_notes: Path) -> None:
     said = notes(with_notes, "defaults")
-    assert "leaves two things behind" in said
+    assert "leaves behind what you stored" in said
     assert "kubectl delete crd modelendpoints.headrace.dev endpointrecords.headrace.dev" in said
     assert "kubectl -n space delete pvc -l app.kubernetes.io/instance=demo" in said
     assert "of mlflow.embedded, kafka.embedded (remove" in said
+    assert f"kubectl -n space delete lease {BEAT_NAME}" in said
 
 
 def test_they_warn_of_what_is_only_for_trying(with_notes: Path) -> None:

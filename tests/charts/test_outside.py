@@ -1,5 +1,6 @@
 """How callers and readers come in from outside, and how gateways follow their load."""
 
+import json
 from typing import Any
 
 import pytest
@@ -33,6 +34,37 @@ def ports(ingress: Manifest) -> set[tuple[str, str]]:
         for each in rule["http"]["paths"]
     ]
     return {(service["name"], service["port"]["name"]) for service in services}
+
+
+# The Service
+
+
+def service_of_callers(*settings: str) -> tuple[Manifest, str]:
+    """Its spec, and the address on which gateways listen."""
+    found = manifests("", *LIGHT, *(f"gateway.service.{each}" for each in settings))
+    gateway = one(found, "Deployment", "-gateway")["spec"]["template"]["spec"]["containers"][0]
+    (host,) = [arg for arg in gateway["args"] if arg.startswith("--host=")]
+    return one(found, "Service", "-gateway")["spec"], host.removeprefix("--host=")
+
+
+def test_a_load_balancer_is_of_a_class_and_keeps_callers_addresses() -> None:
+    spec, _ = service_of_callers(
+        'type="LoadBalancer"', 'loadBalancerClass="eks/nlb"', 'externalTrafficPolicy="Local"'
+    )
+    assert (spec["loadBalancerClass"], spec["externalTrafficPolicy"]) == ("eks/nlb", "Local")
+
+
+def test_gateways_listen_on_the_addresses_that_their_service_has() -> None:
+    plain, everywhere = service_of_callers()
+    assert not {"ipFamilyPolicy", "ipFamilies"} & plain.keys()
+    assert everywhere == "0.0.0.0"
+    families = ["IPv6", "IPv4"]
+    policy = "PreferDualStack"
+    spec, everywhere = service_of_callers(
+        f'ipFamilyPolicy="{policy}"', f"ipFamilies={json.dumps(families)}"
+    )
+    assert (spec["ipFamilyPolicy"], spec["ipFamilies"], everywhere) == (policy, families, "::")
+    assert service_of_callers('ipFamilies=["IPv6"]')[1] == "::"
 
 
 # Ingress

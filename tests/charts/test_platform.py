@@ -92,6 +92,24 @@ def test_what_values_add_to_the_variables_takes_no_credential_away() -> None:
     assert named == ["object-store", "proxy"]
 
 
+def test_a_variable_of_values_takes_the_place_of_the_charts_own() -> None:
+    """One that is named twice is refused where the API server applies: by helm 4, and Argo CD."""
+    own = [{"name": "OMP_NUM_THREADS", "value": "3"}, {"name": "SSL_CERT_FILE", "value": "/mine"}]
+    processes = [name for name in COMPONENTS if "embedded" not in name]
+    settings = [f"{name}.pod.env={json.dumps(own)}" for name in processes]
+    seen = set()
+    found = manifests("", *LIGHT, *settings, 'trust.configMap="bundle"')
+    for name, _, spec in pod_specs(found):
+        for container in containers(spec):
+            env = container.get("env", [])
+            names = [each["name"] for each in env]
+            assert len(names) == len(set(names)), name
+            if "OMP_NUM_THREADS" in names:
+                assert all(each in env for each in own), name
+                seen.add(name.removeprefix("demo-headrace-"))
+    assert seen == {"gateway", "controller", "conversion", "fold", "evaluate", "triton"}
+
+
 def test_containers_of_values_come_before_and_beside_every_component(
     platform: dict[str, Manifest],
 ) -> None:

@@ -224,7 +224,8 @@ def reason_to_skip(environment: Mapping[str, str]) -> str:
             "KUBECONFIG is not set: name a cluster that these tests may install into "
             "(docs/images.md tells how its images are built)"
         )
-    missing = [name for name in ("kubectl", "helm") if shutil.which(name) is None]
+    programs = ("kubectl", environment.get("HELM", "helm"))
+    missing = [name for name in programs if shutil.which(name) is None]
     return f"{' and '.join(missing)} are not on PATH" if missing else ""
 
 

@@ -6,6 +6,7 @@ has a deadline. It starts no cluster and builds no image.
 
 import contextlib
 import json
+import os
 import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -54,8 +55,8 @@ class Cluster:
         return run(["kubectl", "-n", self.namespace, *words], seconds, given)
 
     def helm(self, *words: str, seconds: float = COMMAND_SECONDS) -> str:
-        """Runs ``helm -n NAMESPACE WORDS``; returns its output."""
-        return run(["helm", "-n", self.namespace, *words], seconds)
+        """Runs ``helm -n NAMESPACE WORDS``, or that of ``HELM``; returns its output."""
+        return run([os.environ.get("HELM", "helm"), "-n", self.namespace, *words], seconds)
 
     def get(self, *words: str) -> dict[str, Any]:
         """``kubectl get WORDS`` as an object; empty where there is none."""
@@ -120,7 +121,8 @@ class Release:
 
     def is_known(self) -> bool:
         """Whether helm knows it at all, be it well or not."""
-        return bool(json.loads(self.cluster.helm("list", "--all", "-o", "json")))
+        states = ("--deployed", "--failed", "--pending", "--uninstalling")  # helm 4 has no --all
+        return bool(json.loads(self.cluster.helm("list", *states, "-o", "json")))
 
     def uninstall(self) -> str:
         """Uninstalls; returns what helm said."""

@@ -12,6 +12,17 @@
 {{- if and $values.gateway.grpcIngress.enabled (not $values.gateway.grpc) -}}
 {{- fail "\n\ngateway.grpcIngress.enabled needs gateway.grpc." -}}
 {{- end -}}
+{{- with $values.gateway.service -}}
+{{- if and .loadBalancerClass (ne .type "LoadBalancer") -}}
+{{- fail "\n\ngateway.service.loadBalancerClass needs gateway.service.type LoadBalancer." -}}
+{{- end -}}
+{{- if and .externalTrafficPolicy (eq .type "ClusterIP") -}}
+{{- fail "\n\ngateway.service.externalTrafficPolicy needs gateway.service.type NodePort or LoadBalancer." -}}
+{{- end -}}
+{{- if and (gt (len .ipFamilies) 1) (not (contains "DualStack" .ipFamilyPolicy)) -}}
+{{- fail "\n\ngateway.service.ipFamilies names two, which needs gateway.service.ipFamilyPolicy PreferDualStack or RequireDualStack." -}}
+{{- end -}}
+{{- end -}}
 {{- include "headrace.checkUi" $values.stats.evaluate -}}
 {{- with $values.gateway.autoscaling -}}
 {{- if and .enabled (not .cpuPercent) (not .cpuMillicores) (eq "0" (include "headrace.tokensInFlightPerPod" $)) -}}
@@ -101,34 +112,61 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Secrets that values name, by the value's name. */}}
+{{/* Secrets that values name, by the value's name: each Secret, and the keys that it can't do without. */}}
 {{- define "headrace.namedSecrets" -}}
 {{- $values := .Values -}}
+{{- $webhook := $values.mlflow.webhook -}}
 {{- $named := dict
-  "packages.existingSecret" $values.packages.existingSecret
-  "mlflow.existingSecret" $values.mlflow.existingSecret
-  "kafka.existingSecret" $values.kafka.existingSecret
-  "controller.existingSecret" $values.controller.existingSecret
-  "controller.indexKey.existingSecret" $values.controller.indexKey.existingSecret
-  "conversion.existingSecret" $values.conversion.existingSecret
-  "triton.existingSecret" $values.triton.existingSecret
-  "gateway.existingSecret" $values.gateway.existingSecret
-  "stats.evaluate.existingSecret" $values.stats.evaluate.existingSecret
-  "gateway.tls.existingSecret" $values.gateway.tls.existingSecret
-  "triton.tls.existingSecret" $values.triton.tls.existingSecret
-  "gateway.keys.existingSecret" $values.gateway.keys.existingSecret
-  "gateway.feedback.existingSecret" $values.gateway.feedback.existingSecret -}}
+  "packages.existingSecret" (list $values.packages.existingSecret)
+  "mlflow.existingSecret" (list $values.mlflow.existingSecret)
+  "kafka.existingSecret" (list $values.kafka.existingSecret)
+  "controller.existingSecret" (list $values.controller.existingSecret)
+  "controller.indexKey.existingSecret" (list $values.controller.indexKey.existingSecret $values.controller.indexKey.key)
+  "conversion.existingSecret" (list $values.conversion.existingSecret)
+  "triton.existingSecret" (list $values.triton.existingSecret)
+  "gateway.existingSecret" (list $values.gateway.existingSecret)
+  "stats.evaluate.existingSecret" (list $values.stats.evaluate.existingSecret)
+  "gateway.tls.existingSecret" (list $values.gateway.tls.existingSecret "tls.crt" "tls.key")
+  "triton.tls.existingSecret" (list $values.triton.tls.existingSecret "ca.crt" "tls.crt" "tls.key")
+  "gateway.keys.existingSecret" (list $values.gateway.keys.existingSecret $values.gateway.keys.key) -}}
+{{- if $values.gateway.feedback.enabled -}}
+{{- $_ := set $named "gateway.feedback.existingSecret" (list $values.gateway.feedback.existingSecret $values.gateway.feedback.key) -}}
+{{- end -}}
+{{- if $webhook.enabled -}}
+{{- $keys := ternary (list $webhook.key) (list $webhook.key "encryption") (not (empty $values.mlflow.url)) -}}
+{{- $_ := set $named "mlflow.webhook.existingSecret" (prepend $keys $webhook.existingSecret) -}}
+{{- end -}}
 {{- toJson $named -}}
+{{- end -}}
+
+{{/* A Secret or ConfigMap that a value names must be there, with its keys. Takes (list ROOT VALUE KIND NAME KEYS). */}}
+{{- define "headrace.checkNamed" -}}
+{{- $space := (index . 0).Release.Namespace -}}{{- $value := index . 1 -}}{{- $kind := index . 2 -}}{{- $name := index . 3 -}}
+{{- $found := lookup "v1" $kind $space $name -}}
+{{- if not $found -}}
+{{- fail (printf "\n\n%s names the %s %q, and the namespace %q has none of that name: make it first (docs/install.md), or mend the value." $value $kind $name $space) -}}
+{{- end -}}
+{{- range $key := index . 4 -}}
+{{- if not (or (hasKey ($found.data | default dict) $key) (hasKey ($found.binaryData | default dict) $key)) -}}
+{{- fail (printf "\n\n%s names the %s %q of the namespace %q, which lacks the key %q (docs/install.md)." $value $kind $name $space $key) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Asks the cluster. Without one (helm template) every namespace is empty, and nothing is said. */}}
 {{- define "headrace.checkCluster" -}}
 {{- $root := . -}}
 {{- $space := .Release.Namespace -}}
-{{- if lookup "v1" "ServiceAccount" $space "default" -}}
-{{- range $value, $name := fromJson (include "headrace.namedSecrets" .) -}}
-{{- if and $name (not (lookup "v1" "Secret" $space $name)) -}}
-{{- fail (printf "\n\n%s names the Secret %q, and the namespace %q has none of that name: make it first (docs/install.md), or mend the value." $value $name $space) -}}
+{{- /* A namespace that helm has yet to make has no Secrets. */}}
+{{- if or (lookup "v1" "ServiceAccount" $space "default") (lookup "v1" "Namespace" "" "kube-system") -}}
+{{- range $value, $named := fromJson (include "headrace.namedSecrets" .) -}}
+{{- with first $named -}}
+{{- include "headrace.checkNamed" (list $root $value "Secret" . (rest $named)) -}}
+{{- end -}}
+{{- end -}}
+{{- with .Values.trust -}}
+{{- if .configMap -}}
+{{- include "headrace.checkNamed" (list $root "trust.configMap" "ConfigMap" .configMap (list .key)) -}}
 {{- end -}}
 {{- end -}}
 {{- include "headrace.checkNamespace" . -}}

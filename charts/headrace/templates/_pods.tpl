@@ -196,25 +196,25 @@ capabilities:
   readOnly: true
 {{- end -}}
 
-{{/* Variables that every one of our processes gets. */}}
+{{/* Variables that every one of our processes gets, and those of its values, which win: a variable that is
+     named twice is refused by an API server that applies (helm 4, Argo CD). Takes (list ROOT POD). */}}
 {{- define "headrace.variables" -}}
-- name: OMP_NUM_THREADS
-  value: "1"
-- name: OPENBLAS_NUM_THREADS
-  value: "1"
-- name: TOKENIZERS_PARALLELISM
-  value: "false"
-# What keeps libraries from calling their makers, in images of your own too.
-{{- range $name, $value := dict "DO_NOT_TRACK" "1" "HF_HUB_DISABLE_TELEMETRY" "1" "MLFLOW_DISABLE_TELEMETRY" "true" "ORT_DISABLE_TELEMETRY" "1" }}
-- name: {{ $name }}
-  value: {{ $value | quote }}
-{{- end }}
-{{- if .Values.trust.configMap }}
-{{- range list "SSL_CERT_FILE" "REQUESTS_CA_BUNDLE" "AWS_CA_BUNDLE" }}
-- name: {{ . }}
-  value: /etc/headrace/trust/ca.crt
-{{- end }}
-{{- end }}
+{{- $own := (index . 1).env | default list -}}
+{{- $values := list (list "OMP_NUM_THREADS" "1") (list "OPENBLAS_NUM_THREADS" "1") (list "TOKENIZERS_PARALLELISM" "false") -}}
+{{- /* What keeps libraries from calling their makers, in images of your own too. */ -}}
+{{- $values = concat $values (list (list "DO_NOT_TRACK" "1") (list "HF_HUB_DISABLE_TELEMETRY" "1") (list "MLFLOW_DISABLE_TELEMETRY" "true") (list "ORT_DISABLE_TELEMETRY" "1")) -}}
+{{- if (index . 0).Values.trust.configMap -}}
+{{- range list "SSL_CERT_FILE" "REQUESTS_CA_BUNDLE" "AWS_CA_BUNDLE" -}}
+{{- $values = append $values (list . "/etc/headrace/trust/ca.crt") -}}
+{{- end -}}
+{{- end -}}
+{{- $named := list -}}
+{{- range $own -}}{{- $named = append $named .name -}}{{- end -}}
+{{- $found := list -}}
+{{- range $values -}}
+{{- if not (has (first .) $named) -}}{{- $found = append $found (dict "name" (first .) "value" (last .)) -}}{{- end -}}
+{{- end -}}
+{{- concat $found $own | toYaml -}}
 {{- end -}}
 
 {{/* The bundle that headrace.variables names, for every container that has its variables. */}}

@@ -11,6 +11,7 @@ from service.cluster.errors import ApiRefusedError
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC).timestamp()
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 
 
 def pod(name: str, *, ready: bool = True, ours: bool = True, **status: Any) -> dict[str, Any]:
@@ -32,6 +33,38 @@ def of(fake: Fake, *items: dict[str, Any]) -> dict[str, pods.Pod]:
     for item in items:
         fake.write(PODS, item)
     return {each.name: each for each in pods.of_installation(fake.client(), NAMESPACE, NOW)}
+
+
+def failed_mount(of: str, message: str, at: str = "2026-11-23T11:58:00Z") -> dict[str, Any]:
+    return {
+        "metadata": {"name": f"{of}.{at}"},
+        "involvedObject": {"kind": "Pod", "name": of},
+        "reason": "FailedMount",
+        "message": message,
+        "lastTimestamp": at,
+    }
+
+
+CREATING: dict[str, Any] = {
+    "containerStatuses": container(state={"waiting": {"reason": "ContainerCreating"}})
+}
+
+
+def test_a_secret_that_a_pod_waits_for_is_named(fake: Fake) -> None:
+    missing = 'MountVolume.SetUp failed for volume "keys" : secret "gone" not found'
+    fake.write(EVENTS, failed_mount("a", missing))
+    fake.write(EVENTS, failed_mount("a", "of before", at="2026-11-23T11:50:00Z"))
+    fake.write(EVENTS, failed_mount("c", "of one that is well again"))
+    found = of(fake, pod("a", ready=False, **CREATING), pod("b", ready=False, **CREATING), pod("c"))
+    assert found["a"].said == f"gateway: ContainerCreating; {missing}"
+    assert found["b"].said == "gateway: ContainerCreating"
+    assert found["c"].said == ""
+
+
+def test_events_that_may_not_be_read_are_left_out(fake: Fake) -> None:
+    fake.refuse(f"GET {EVENTS}", 403)
+    found = of(fake, pod("a", ready=False, **CREATING))
+    assert found["a"].said == "gateway: ContainerCreating"
 
 
 def test_pods_of_others_and_those_that_have_ended_are_left_out(fake: Fake) -> None:

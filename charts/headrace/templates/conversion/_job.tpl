@@ -28,10 +28,7 @@ spec:
           env:
             - {name: HOME, value: /work}
             - {name: TMPDIR, value: /work}
-            {{- include "headrace.variables" . | nindent 12 }}
-            {{- with $conversion.pod.env }}
-            {{- toYaml . | nindent 12 }}
-            {{- end }}
+            {{- include "headrace.variables" (list . $conversion.pod) | nindent 12 }}
           {{- with include "headrace.envFrom" (list $conversion.pod (include "headrace.credentials" (list . (list "store" "mlflow") $conversion))) }}
           {{- . | nindent 10 }}
           {{- end }}

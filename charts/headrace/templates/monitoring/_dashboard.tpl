@@ -6,8 +6,8 @@
 {{- $namespace := $dashboards.namespace | default $root.Release.Namespace -}}
 {{- $map := printf "%s-dashboard-%s" (include "headrace.fullname" $root) $name -}}
 {{- $json := $root.Files.Get (printf "files/dashboards/%s.json" $name) -}}
-{{- with $root.Values.mlflow.publicUrl -}}
-{{- /* The default of the variable MLflow. */ -}}
+{{- with $root.Values.mlflow.publicUrl | default $root.Values.mlflow.url -}}
+{{- /* The default of the variable MLflow; that of the embedded one is where a port-forward has it. */ -}}
 {{- $json = $json | replace "http://127.0.0.1:5000" (. | trimSuffix "/") -}}
 {{- end -}}
 {{- if or $dashboards.enabled $operator.enabled -}}

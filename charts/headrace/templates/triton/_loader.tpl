@@ -61,10 +61,7 @@
       valueFrom: {fieldRef: {fieldPath: metadata.uid}}
     - name: POD_IP
       valueFrom: {fieldRef: {fieldPath: status.podIP}}
-    {{- include "headrace.variables" $root | nindent 4 }}
-    {{- with $triton.pod.env }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- include "headrace.variables" (list $root $triton.pod) | nindent 4 }}
   {{- with include "headrace.envFrom" (list $triton.pod (include "headrace.credentials" (list $root (list "store") $triton))) }}
   {{- . | nindent 2 }}
   {{- end }}
