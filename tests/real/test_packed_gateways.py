@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from gateway_process import Running, gateway_at, lay_out_packages, put
 from gateway_world import WORDS, endpoint_of, manifest_of
+from real_triton import reached
 
 from contracts import gpu_faults
 from contracts.endpoint import EndpointLimits
@@ -57,7 +58,7 @@ async def load(triton: TritonProcess, name: str) -> None:
     config += 'parameters { key: "accelerator" value { string_value: "packed" } }\n'
     overrides: dict[str, str | bytes] = {"config": as_json(config)}
     overrides |= {f"file:1/{each}": path.read_bytes() for each, path in files.items()}
-    client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
+    client = await reached(GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0))
     await client.load(name, overrides)
     await client.close()
 
