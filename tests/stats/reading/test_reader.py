@@ -110,7 +110,7 @@ class World:
 
     def until(self, what: Callable[[], bool]) -> None:
         tick = threading.Event()
-        for _ in range(500):
+        for _ in range(3000):
             if what():
                 return
             tick.wait(0.02)
