@@ -8,14 +8,21 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from chaos.processes import descendants
 from own_ports import own_ports
-from running_stack import EXAMPLE_ENDPOINT, HEADRACE, PORTS, RunningStack, running_stack
+from running_stack import (
+    EXAMPLE_ENDPOINT,
+    HEADRACE,
+    PORTS,
+    RunningStack,
+    labels_of,
+    running_stack,
+)
 from waiting import until
 
 from headrace.stack.ports import is_free
@@ -45,15 +52,6 @@ def printed(stack: RunningStack, begins: str) -> list[str]:
     """The words of the command that ``up`` printed and that begins so."""
     lines = stack.output.read_text().splitlines()
     return shlex.split(next(line.strip() for line in lines if begins in line))
-
-
-def labels_of(*command: str, env: Mapping[str, str] | None = None) -> list[str]:
-    """What a command that asks prints; none where a busy machine let no answer come in time."""
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=300, env=env
-    )
-    said = json.loads(done.stdout or "{}")
-    return [item["label"] for item in said] if isinstance(said, list) else []
 
 
 def alive(pid: int) -> bool:
