@@ -170,7 +170,9 @@ async def test_more_than_the_packed_engine_holds_is_refused_as_busy_and_the_rest
     await load(triton, "sim")
     engine = TritonEngine(triton.grpc)
     messages = [work([[number, *[3] * 15_999]]) for number in range(12)]
-    try:
+
+    async def answered() -> int:
+        """Sends all at once; how many were answered, each rightly. The others were refused."""
         ends = await asyncio.gather(
             *(engine.infer(each, 30.0) for each in messages), return_exceptions=True
         )
@@ -180,7 +182,13 @@ async def test_more_than_the_packed_engine_holds_is_refused_as_busy_and_the_rest
         }
         assert len(found) + len(refused) == len(messages)
         assert found == {number: [[number, number + 3 * 15_999]] for number in found}
-        assert found
-        assert refused
+        return len(found)
+
+    try:
+        numbers: list[int] = []
+        # A busy machine may bring them one by one, each once there is room for it.
+        while len(numbers) < 100 and (not numbers or numbers[-1] in {0, len(messages)}):
+            numbers.append(await answered())
+        assert 0 < numbers[-1] < len(messages), numbers
     finally:
         await engine.close()
