@@ -12,10 +12,11 @@ import pytest
 from gateway_world import endpoint_of, model_of, text_of
 from model_processes import model_processes
 from real_triton import published, reached
+from running_stack import TIMEOUT_SECONDS
 from tiny_models import classifier
 
 from contracts.controller import ControllerBeat
-from contracts.endpoint import EndpointLimits, ModelEndpoint
+from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.manifest import MODEL_ONNX
 from contracts.model import ModelRef
@@ -42,7 +43,6 @@ from registry.stores.reports import FileReports
 
 pytestmark = pytest.mark.real
 
-TIMEOUT_SECONDS = EndpointLimits().timeout_seconds
 PAUSE_SECONDS = 0.04
 
 
