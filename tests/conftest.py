@@ -24,9 +24,12 @@ from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
 from headrace.stack.triton import prepare as prepare_triton
 
 # How long an example takes says more about the machine's other work than about our code.
-hypothesis.settings.register_profile("untimed", deadline=None)
+UNTIMED = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.register_profile("untimed", UNTIMED)
 hypothesis.settings.register_profile(  # for make check
-    "quick", deadline=None, max_examples=10, stateful_step_count=20
+    "quick", UNTIMED, max_examples=10, stateful_step_count=20
 )
 hypothesis.settings.load_profile("untimed")
 

@@ -29,13 +29,13 @@ async def infer(stub: Any, rows: int = 1, model: str = "m") -> np.ndarray[Any, A
     request = pb.ModelInferRequest(model_name=model)
     request.inputs.add(name="input_ids", datatype="INT64", shape=[rows, 3])
     request.raw_input_contents.append(np.ones((rows, 3), np.int64).tobytes())
-    answer = await stub.ModelInfer(request, timeout=20)
+    answer = await stub.ModelInfer(request, timeout=60)
     return np.frombuffer(answer.raw_output_contents[0], np.float32).reshape(rows, 2)
 
 
 async def load(stub: Any) -> None:
     request = pb.RepositoryModelLoadRequest(model_name="m")
-    await stub.RepositoryModelLoad(request, metadata=(KEY,), timeout=20)
+    await stub.RepositoryModelLoad(request, metadata=(KEY,), timeout=60)
 
 
 def words_of(error: "pytest.ExceptionInfo[grpc.aio.AioRpcError]") -> str:

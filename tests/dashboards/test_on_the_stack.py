@@ -130,7 +130,7 @@ def _change_the_texts(stack: RunningStack, home: Path) -> None:
 def _ask_too_much(stack: RunningStack) -> None:
     url = f"{stack.gateway}/endpoints/{EXAMPLE_ENDPOINT}"
     for _ in range(5):
-        assert httpx.post(url, json={"inputs": ["fine"] * 300}, timeout=20).status_code == 413
+        assert httpx.post(url, json={"inputs": ["fine"] * 300}, timeout=60).status_code == 413
 
 
 def _replay(stack: RunningStack, texts: Path, *flags: str, seconds: int, status: int = 0) -> None:

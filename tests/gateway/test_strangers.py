@@ -124,7 +124,9 @@ async def test_answers_that_nobody_reads_are_dropped_before_they_fill_the_memory
 
 def take(connection: socket.socket, size: int) -> None:
     while size > 0:
-        size -= len(connection.recv(min(size, 65_536)))
+        piece = connection.recv(min(size, 65_536))
+        assert piece, "the gateway has ended the connection"
+        size -= len(piece)
 
 
 async def test_over_tls_too_an_answer_goes_that_nobody_reads(tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ async def test_over_tls_too_an_answer_goes_that_nobody_reads(tmp_path: Path) -> 
     certificate, key = certificates.write(tmp_path, "gateway")
     tls = ssl.create_default_context(cafile=str(certificate))
     flags = (
-        "--body-seconds=1", f"--tls-certificate-file={certificate}", f"--tls-key-file={key}",
+        "--body-seconds=5", f"--tls-certificate-file={certificate}", f"--tls-key-file={key}",
     )  # fmt: skip
     async with gateway_at(tmp_path, *flags) as running:
         where = running.http.base_url.host, running.http.base_url.port

@@ -32,7 +32,7 @@ from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, Command, Outcome, RolloutState
 from headrace import invocation
 from headrace.cli import app
-from headrace.commands import rollout
+from headrace.commands import endpoints, rollout
 from headrace.stack.state import Home, claim_home
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats
@@ -104,10 +104,16 @@ def does(command: Command) -> tuple[bool, str]:
 # apply, get, delete
 
 
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has ``apply`` wait for the controller's word as long as a thread of a busy machine takes."""
+    monkeypatch.setattr(endpoints, "_CONTROLLER_SECONDS", 120.0)
+
+
 @pytest.mark.usefixtures("running")
 def test_apply_warns_of_what_the_controller_says_is_not_there(
-    root: Path, store: FileEndpointStore
+    root: Path, store: FileEndpointStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    be_patient(monkeypatch)
     lacks = "MLflow has no registered model tone-model"
     waits = (
         Wait(cause=WaitsFor.MLFLOW, since=1.0),  # at first, which is no reason to warn
@@ -115,7 +121,7 @@ def test_apply_warns_of_what_the_controller_says_is_not_there(
     )
 
     def controller() -> None:
-        found = until("the endpoint is written", 10, lambda: store.get("tone"))
+        found = until("the endpoint is written", 60, lambda: store.get("tone"))
         for wait in waits:
             status = EndpointStatus(waits=(wait,))
             found = store.put(found.model_copy(update={"status": status}))
@@ -149,9 +155,14 @@ def test_the_status_as_json_says_what_each_endpoint_waits_for_and_what_to_do(
     [("model: tone-model", "model: other"), ("{deadline", "{alias: served, deadline")],
 )
 def test_apply_warns_by_what_the_controller_says_of_the_change_and_not_by_what_it_said_before(
-    root: Path, store: FileEndpointStore, before: str, after: str
+    root: Path,
+    store: FileEndpointStore,
+    monkeypatch: pytest.MonkeyPatch,
+    before: str,
+    after: str,
 ) -> None:
     assert run(root, "apply", "-f", "-", text=TONE).exit_code == 0
+    be_patient(monkeypatch)
     stale, note = "MLflow has no registered model tone-model", "an alias is not moved"
     made = stored(store)
     store.put(made.model_copy(update={"status": EndpointStatus(notes=(stale,))}))
@@ -162,7 +173,7 @@ def test_apply_warns_by_what_the_controller_says_of_the_change_and_not_by_what_i
             found = store.get("tone")
             return found if found is not None and found.spec != spec else None
 
-        found = until("the endpoint is changed", 10, changed)
+        found = until("the endpoint is changed", 60, changed)
         store.put(found.model_copy(update={"status": EndpointStatus(notes=(note,))}))
 
     thread = threading.Thread(target=controller)

@@ -1,10 +1,10 @@
 """``headrace up`` on a Kafka, an MLflow and a Triton that run already."""
 
-import json
 from pathlib import Path
 
 import pytest
-from running_stack import EXAMPLE_ENDPOINT, running_stack
+from running_stack import EXAMPLE_ENDPOINT, HEADRACE, labels_of, running_stack
+from waiting import until
 
 from headrace.stack.kafka import KafkaProcess
 from headrace.stack.mlflow import MlflowProcess
@@ -25,7 +25,9 @@ def test_each_is_used_and_none_is_started(
         record = stack.record()
         assert record is not None
         assert set(record.services) == {"loader", "controller", "fold", "stats", "gateway"}
-        said = stack.command("predict", EXAMPLE_ENDPOINT, "wonderful", "--json")
-        assert json.loads(said.stdout)[0]["label"] == "positive"
+        predict = HEADRACE, "predict", EXAMPLE_ENDPOINT, "wonderful", "--json"
+        until(
+            "the text is answered", 120, lambda: labels_of(*predict, env=stack.env) == ["positive"]
+        )
         assert not list(triton.server.model_repository.iterdir())  # it was sent, not shared
         assert stack.stop() == 0

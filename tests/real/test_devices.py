@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from model_processes import model_processes
 from own_ports import own_ports
-from real_triton import published
+from real_triton import published, reached
 from registry_fakes import endpoint
 
 from contracts.endpoint import Arm, EndpointStatus, Route
@@ -86,6 +86,7 @@ async def served(
     request: pytest.FixtureRequest, tmp_path: Path, triton: TritonProcess
 ) -> AsyncIterator[Served]:
     made = Served(tmp_path, triton, request.param)
+    await reached(made.client)
     yield made
     await made.client.close()
 
@@ -170,6 +171,7 @@ async def test_packages_that_are_installed_later_are_found_by_models_from_then_o
     extended: TritonProcess, tmp_path: Path, kind: type[Placement]
 ) -> None:
     client = GrpcTriton(extended.grpc, call_seconds=SECONDS, load_seconds=SECONDS)
+    await reached(client)
     shared = SharedRepository(extended.server.model_repository)
     placement = shared if kind is SharedRepository else UploadedFiles()
     await client.load("before", placement.place_probe("before"))

@@ -7,6 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from fixed_graphs import OUTPUT, WIDTH, batch_of
+from real_triton import reached
 from registry_fakes import manifest
 
 from contracts.manifest import CONFIG_PYTHON, DEVICE_PROOF, MANIFEST, MODEL_ONNX, FixedSpec
@@ -41,6 +42,7 @@ async def test_batches_of_any_shape_answer_as_each_row_alone_and_too_long_rows_a
     client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
     plain = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
     try:
+        await reached(client)
         await client.load(
             "fixed", UploadedFiles().place("fixed", package, "python", InstanceSplit(1, 1))
         )

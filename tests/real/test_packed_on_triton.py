@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from own_ports import own_ports
+from real_triton import reached
 from registry_fakes import endpoint, manifest
 from tiny_encoders import LONGEST, VOCABULARY, write_encoder
 
@@ -117,6 +118,7 @@ def torch_triton(triton_files: TritonFiles, tmp_path: Path, cache: Path) -> Iter
 @pytest.fixture
 async def client(torch_triton: TritonProcess) -> AsyncIterator[GrpcTriton]:
     made = GrpcTriton(torch_triton.grpc, call_seconds=SECONDS, load_seconds=SECONDS)
+    await reached(made)
     yield made
     await made.close()
 

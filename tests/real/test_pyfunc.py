@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from pyfunc_models import MISCHIEF, PRICES, logged
-from real_triton import OverTriton, brought
+from real_triton import OverTriton, brought, reached
 from served_models import asking, converted
 from table_models import people, tensors_of
 from waiting import until
@@ -144,7 +144,7 @@ async def test_a_pyfunc_answers_as_mlflow_has_it_and_its_failures_are_said(
             assert failed.status_code == 502
             assert said in failed.text
         assert workers(triton) == [before]
-    loads = GrpcTriton(triton.grpc, call_seconds=60.0, load_seconds=SECONDS)
+    loads = await reached(GrpcTriton(triton.grpc, call_seconds=60.0, load_seconds=SECONDS))
     assert model.name in await loads.held({model.name})
     await loads.unload(model.name)
     await loads.close()
@@ -161,7 +161,7 @@ async def test_code_that_ends_or_hangs_or_eats_memory_harms_its_own_endpoint_alo
     rows = people(20, seed=11)
     right = version.answers(rows)
     told: dict[ModelRef, str] = {}
-    probes = GrpcTriton(triton.grpc, call_seconds=60.0, load_seconds=SECONDS)
+    probes = await reached(GrpcTriton(triton.grpc, call_seconds=60.0, load_seconds=SECONDS))
     prober = Prober(
         probes,
         lambda: refs,

@@ -15,7 +15,7 @@ import waiting
 from gateway_process import Running, gateway_at
 from gateway_world import endpoint_of
 from own_ports import own_ports
-from real_triton import published
+from real_triton import published, reached
 
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import WAKE_PATH, LoaderReport
@@ -261,6 +261,7 @@ async def kept_busy(gateway: Running, name: str) -> None:
 async def holds(triton: TritonProcess, name: str) -> bool:
     client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
     try:
+        await reached(client)
         return name in await client.held((name,))
     finally:
         await client.close()

@@ -21,7 +21,7 @@ import pytest
 from loaded_script import loaded
 from model_processes import model_processes
 from own_ports import own_ports
-from real_triton import OverTriton
+from real_triton import OverTriton, reached
 from registry_fakes import endpoint
 from served_models import asked, converted
 from tiny_models import VOCABULARY, classifier
@@ -196,6 +196,7 @@ async def harness(
     if shared:
         placement = SharedRepository(triton.server.model_repository)
     made = TritonHarness(tmp_path, triton, placement)
+    await reached(made.client)
     yield made
     await made.close()
 
@@ -228,6 +229,7 @@ async def test_each_task_of_the_example_is_answered_over_triton_as_its_graph_ans
     monkeypatch.syspath_prepend(str(EXAMPLE))
     example = loaded(EXAMPLE / "ask.py")
     harness = TritonHarness(tmp_path, triton, SharedRepository(triton.server.model_repository))
+    await reached(harness.client)
     models = {}
     for name, write in example.MODELS.items():
         model, graph = converted(name, write, tmp_path / name, task=example.TASKS.get(name))
@@ -293,6 +295,7 @@ async def test_two_cores_are_divided_as_a_few_batches_of_each_way_say(
     caplog.set_level(logging.INFO, "registry.loading.sizing")
     placement = SharedRepository(triton.server.model_repository)
     harness = TritonHarness(tmp_path, triton, placement, cores=2)
+    await reached(harness.client)
     refs = harness.publish("1"), harness.publish("2")
     harness.show(*refs)
     report = await harness.settle()
@@ -329,6 +332,7 @@ async def test_copies_that_can_not_be_loaded_leave_those_that_answer(
     triton: TritonProcess, tmp_path: Path
 ) -> None:
     harness = TritonHarness(tmp_path, triton, SharedRepository(triton.server.model_repository))
+    await reached(harness.client)
     ref = harness.publish("1")
     harness.ask_for(1)
     harness.show(ref)
@@ -383,6 +387,7 @@ async def test_a_models_process_that_stood_still_ends_and_gives_no_wrong_answer(
     triton: TritonProcess, tmp_path: Path
 ) -> None:
     harness = TritonHarness(tmp_path, triton, SharedRepository(triton.server.model_repository))
+    await reached(harness.client)
     ref = harness.publish("1")
     harness.show(ref)
     await harness.settle()
@@ -468,18 +473,6 @@ async def test_what_nobody_names_leaves_triton_and_the_disk(harness: TritonHarne
     assert not (harness.folder / "local" / second.package).exists()
 
 
-async def reached(client: GrpcTriton) -> None:
-    """Waits for the first answer: on a busy machine an attempt to connect may come to nothing."""
-    async with asyncio.timeout(LOAD_SECONDS):
-        while True:
-            try:
-                await client.held([])
-            except TritonUnavailableError:
-                await asyncio.sleep(0.05)
-            else:
-                return
-
-
 async def test_only_who_knows_its_key_loads_models_and_everybody_infers(
     triton_files: TritonFiles, tmp_path: Path
 ) -> None:
@@ -490,10 +483,13 @@ async def test_only_who_knows_its_key_loads_models_and_everybody_infers(
     )
     process = TritonProcess(triton_files, server, tmp_path / "triton.log")
     process.start()
-    stranger = GrpcTriton(process.grpc, call_seconds=5.0, load_seconds=LOAD_SECONDS)
-    loader = GrpcTriton(process.grpc, call_seconds=5.0, load_seconds=LOAD_SECONDS, key_file=file)
+    stranger = GrpcTriton(process.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
+    loader = GrpcTriton(
+        process.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS, key_file=file
+    )
     try:
         await reached(loader)
+        await reached(stranger)
         publish(PackageStore((tmp_path / "store").as_uri()), tmp_path / "source", "1")
         overrides = UploadedFiles().place("m", tmp_path / "source", "python", InstanceSplit(1, 1))
         with pytest.raises(TritonUnavailableError, match="restricted"):
@@ -507,7 +503,7 @@ async def test_only_who_knows_its_key_loads_models_and_everybody_infers(
         tensors = {"input_ids": ids, "attention_mask": ids}
         assert (await stranger.infer("m", tensors))[0] == 2
         url = f"http://127.0.0.1:{http}/v2"
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(timeout=CALL_SECONDS) as client:
             unload = await client.post(f"{url}/repository/models/m/unload", json={})
             region = {"key": "/any", "offset": 0, "byte_size": 4}
             memory = await client.post(f"{url}/systemsharedmemory/region/x/register", json=region)
@@ -592,6 +588,7 @@ async def test_after_a_fault_of_its_gpu_a_model_answers_nobody_until_it_is_loade
     good["input_ids"][:, 0] = 5
     bad = {name: np.full((1, 8), 7, np.int64) for name in good}
     try:
+        await reached(client)
         await client.load("m", overrides)
         before = await engine.infer(Work("m", "logits", good), CALL_SECONDS)
         with pytest.raises(EngineProcessGoneError, match="uncorrectable ECC"):
@@ -642,6 +639,7 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
     engine = TritonEngine(triton.grpc)
     try:
+        await reached(client)
         await client.load("sim", overrides)
         started = time.monotonic()
         found = await engine.infer(Work("sim", "logits", batch(16, 512)), CALL_SECONDS)
@@ -681,17 +679,21 @@ async def test_two_tritons_answer_those_alone_who_show_a_certificate_of_their_au
             processes[-1].start()
             address = processes[-1].grpc
             async with AsyncExitStack() as open_ones:
-                loader = GrpcTriton(address, call_seconds=5.0, load_seconds=LOAD_SECONDS, tls=tls)
+                loader = GrpcTriton(
+                    address, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS, tls=tls
+                )
                 open_ones.push_async_callback(loader.close)
                 engine = TritonEngine(address, tls)
                 open_ones.push_async_callback(engine.close)
                 await reached(loader)
                 await loader.load("m", overrides)
                 assert (await loader.infer("m", tensors))[0] == 2
+                async with asyncio.timeout(LOAD_SECONDS):
+                    while not await engine.ready("m", CALL_SECONDS):  # noqa: ASYNC110 - it connects
+                        await asyncio.sleep(0.05)
                 answer = await engine.infer(work, CALL_SECONDS)
                 assert answer.shape == (2, 2)
-                assert await engine.ready("m", CALL_SECONDS)
-                async with httpx.AsyncClient() as client:
+                async with httpx.AsyncClient(timeout=CALL_SECONDS) as client:
                     past = await client.post(f"http://127.0.0.1:{http}/v2/models/m/infer", json={})
                 assert past.status_code == 403
                 for refused in (None, stranger, MutualTls(ours, "another.example")):

@@ -11,11 +11,12 @@ from time import monotonic
 import pytest
 from gateway_world import endpoint_of, model_of, text_of
 from model_processes import model_processes
-from real_triton import published
+from real_triton import published, reached
+from running_stack import TIMEOUT_SECONDS
 from tiny_models import classifier
 
 from contracts.controller import ControllerBeat
-from contracts.endpoint import EndpointLimits, ModelEndpoint
+from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from contracts.manifest import MODEL_ONNX
 from contracts.model import ModelRef
@@ -42,7 +43,6 @@ from registry.stores.reports import FileReports
 
 pytestmark = pytest.mark.real
 
-TIMEOUT_SECONDS = EndpointLimits().timeout_seconds
 PAUSE_SECONDS = 0.04
 
 
@@ -65,7 +65,7 @@ def files(tmp_path: Path) -> Path:
 
 async def load(triton: TritonProcess, files: Path) -> None:
     name = model_of().name
-    client = GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0)
+    client = await reached(GrpcTriton(triton.grpc, call_seconds=30.0, load_seconds=60.0))
     await client.load(name, UploadedFiles().place(name, files, "python", InstanceSplit(1, 1)))
     await client.close()
 
@@ -155,6 +155,7 @@ async def test_each_pool_holds_and_answers_its_own_endpoints_and_outlives_the_ot
         endpoints.put(served.model_copy(update={"status": status}))
     clients = [GrpcTriton(each.grpc, call_seconds=30.0, load_seconds=60.0) for each in tritons]
     for pool, triton, client in zip(POOLS, tritons, clients, strict=True):
+        await reached(client)
         loader = loader_of(pool, triton, client, tmp_path)
         while await loader.step():
             pass
@@ -194,8 +195,8 @@ async def test_each_pool_holds_and_answers_its_own_endpoints_and_outlives_the_ot
             told.clear()
             await told.wait()
         one, other = (found for found in map(batcher_of, POOLS, refs) if found is not None)
-        reached = [{replica.address for replica in each.replicas} for each in (one, other)]
-        assert reached == [{triton.grpc} for triton in tritons]
+        asked = [{replica.address for replica in each.replicas} for each in (one, other)]
+        assert asked == [{triton.grpc} for triton in tritons]
         tritons[0].kill9()
         lost, answered = await asyncio.gather(ask_on(one, 20), ask_on(other, 40))
     assert all(isinstance(outcome, ModelUnavailableError) for outcome in lost)

@@ -22,7 +22,7 @@ def marked(stack: RunningStack) -> tuple[dict[str, str], Totals]:
     for mark, gateway in marks.items():
         url = f"{gateway.url}/endpoints/{EXAMPLE_ENDPOINT}"
         told = {"x-request-id": mark}
-        answer = httpx.post(url, json={"inputs": "mark"}, headers=told, timeout=30)
+        answer = httpx.post(url, json={"inputs": "mark"}, headers=told, timeout=60)
         assert answer.status_code == 200, answer.text
 
     def arrived() -> tuple[dict[str, str], Totals] | None:
@@ -55,7 +55,7 @@ def test_requests_are_in_the_events_or_the_counted_drops_while_kafka_is_killed_a
         load.more(100)
         dead = stack.kill("kafka")
         load.more(200)
-        refusals = [httpx.post(url, json=too_many).status_code for url in urls * 4]
+        refusals = [httpx.post(url, json=too_many, timeout=60).status_code for url in urls * 4]
         stack.until_restarted("kafka", dead)
         load.more(200)
     asked = load.statuses()

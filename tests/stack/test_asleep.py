@@ -69,7 +69,9 @@ def test_it_leaves_comes_back_for_callers_and_is_there_before_a_rollouts_first_s
     until_left(stack)
     said = stack.command("status").stdout
     assert "asleep for" in said, said
-    assert all(httpx.get(f"{each.operations_url}/readyz").is_success for each in stack.gateways)
+    assert all(
+        httpx.get(f"{each.operations_url}/readyz", timeout=60).is_success for each in stack.gateways
+    )
     began = time.monotonic()
     answers = asyncio.run(first_callers(stack))
     print(f"the first callers waited {time.monotonic() - began:.1f} s")

@@ -21,7 +21,7 @@ DIALECTS = ("huggingface", "kserve_v1", "oip_http", OIP_GRPC)
 def together(gateway: GatewayRecord, texts: list[str]) -> list[tuple[str, float]]:
     """The best label of each text and its score, of one request."""
     url = f"{gateway.url}/endpoints/{EXAMPLE_ENDPOINT}"
-    answer = httpx.post(url, json={"inputs": texts}, timeout=20)
+    answer = httpx.post(url, json={"inputs": texts}, timeout=60)
     answer.raise_for_status()
     best = [row[0] if isinstance(row, list) else row for row in answer.json()]
     return [(row["label"], row["score"]) for row in best]

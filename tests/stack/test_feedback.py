@@ -15,10 +15,10 @@ pytestmark = pytest.mark.real
 @pytest.mark.parametrize("told_to", [0, 1], ids=["the one that answered", "another gateway"])
 def test_a_label_told_with_a_receipt_is_in_the_events(stack: RunningStack, told_to: int) -> None:
     url = f"{stack.gateways[0].url}/endpoints/{EXAMPLE_ENDPOINT}"
-    answer = httpx.post(url, json={"inputs": ["A fine film.", "Dull."]}, timeout=30)
+    answer = httpx.post(url, json={"inputs": ["A fine film.", "Dull."]}, timeout=60)
     labels = [each["label"] for each in answer.json()]
     body = {"receipt": answer.headers["x-headrace-receipt"], "labels": [None, labels[0]]}
-    told = httpx.post(f"{stack.gateways[told_to].url}/feedback", json=body, timeout=30)
+    told = httpx.post(f"{stack.gateways[told_to].url}/feedback", json=body, timeout=60)
     assert (told.status_code, told.json()["accepted"]) == (202, 1)
 
     def arrived() -> Feedback | None:

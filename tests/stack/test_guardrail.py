@@ -23,7 +23,7 @@ def guarded(label: str, threshold: float) -> str:
 
 
 def posted(url: str, body: object) -> httpx.Response:
-    return httpx.post(url, json=body, timeout=20)
+    return httpx.post(url, json=body, timeout=60)
 
 
 def answers(url: str) -> bool:

@@ -88,7 +88,7 @@ class CountingCheck:
                 if wanted is None:
                     _, wanted = ends(self._kafka, WINDOWS)
                 url = f"{self._exporter}/counters.json"
-                told = httpx.get(url, timeout=10).raise_for_status().json()
+                told = httpx.get(url, timeout=60).raise_for_status().json()
                 read = {int(partition): end for partition, end in told["read"].items()}
                 if all(read.get(partition, 0) >= end for partition, end in wanted.items()):
                     return

@@ -145,6 +145,11 @@ class Topics:
             self.close()
             return MergedWindows()
 
+    def merged_in_time(self) -> MergedWindows | None:
+        """The same, of some records; None where a busy broker did not answer in time."""
+        found = self.merged()
+        return found if found.records() else None
+
     def close(self) -> None:
         """Ends the reading."""
         if self._log is not None:
@@ -182,6 +187,13 @@ class Topics:
             self.bootstrap, asked, predictions=self.predictions, windows=self.windows
         )
 
+    def recount_in_time(self) -> Recount | None:
+        """The same; None where a busy broker did not answer in time."""
+        try:
+            return self.recount()
+        except KafkaAwayError:
+            return None
+
 
 def attempts_of(windows: MergedWindows) -> Attempts:
     found: Attempts = Counter()
@@ -197,7 +209,7 @@ def attempts_of(windows: MergedWindows) -> Attempts:
 
 def agree(topics: Topics) -> Recount:
     """Every number of the merged windows is that of a direct recount, and of plain counting."""
-    merged = topics.merged()
+    merged = waiting.until("the windows are read", 300, topics.merged_in_time)
     recounted = topics.recounted(merged.records()[0].topic_id)
     assert merged.endpoints() == recounted.endpoints()
     for endpoint in merged.endpoints():
@@ -206,7 +218,7 @@ def agree(topics: Topics) -> Recount:
         (r.partition, r.start, r.end, r.events, r.refusals) for r in recounted.records()
     ]
     assert attempts_of(merged) == topics.attempts
-    again = topics.recount()
+    again = waiting.until("all is recounted", 300, topics.recount_in_time)
     assert again.agrees
     assert (again.events, again.ranges) == (topics.events, len(merged.records()))
     assert (again.gone, again.unfolded) == (0, 0)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
+from waiting import until
 
 
 @contextmanager
@@ -39,9 +40,15 @@ def everything(bootstrap: str, topic: str) -> list[Any]:
 
 
 def read_topic(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
-    """All messages of each partition up to its present end."""
-    with partitions_of(bootstrap, topic) as (_, ends):
-        found: dict[int, list[bytes]] = {part.partition: [] for part in ends}
+    """All messages of each partition up to its present end, of a topic that there is."""
+
+    def numbers() -> list[int]:
+        with partitions_of(bootstrap, topic) as (_, ends):
+            return [part.partition for part in ends]
+
+    # A broker that has just been started, or a topic made, is not told everywhere at once.
+    known = until("the broker knows the topic", 60, numbers)
+    found: dict[int, list[bytes]] = {number: [] for number in known}
     for record in everything(bootstrap, topic):
         found[record.partition].append(record.value)
     return found

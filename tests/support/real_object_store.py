@@ -20,7 +20,7 @@ from headrace.stack.own_process import OwnProcess
 BUCKET = "models"
 ACCESS_KEY = "headrace"
 SECRET_KEY = "a-secret-of-the-tests"
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 STOP_SECONDS = 10.0
 
 

@@ -1,5 +1,6 @@
 """Packages that a loader brings to a real Triton, and an engine that asks it."""
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from gateway.engine.protocol import Prompt, TokenStream, Work
 from gateway.engine.triton import TritonEngine
 from headrace.stack.triton import TritonProcess
 from registry.convert import package
+from registry.errors import TritonUnavailableError
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
 from registry.loading.placement import Placement, SharedRepository
@@ -40,6 +42,18 @@ class OverTriton(FakeEngine):
 
     def generate(self, prompt: Prompt, timeout_seconds: float) -> TokenStream:  # type: ignore[override]
         return self._triton.generate(prompt, timeout_seconds)
+
+
+async def reached(client: GrpcTriton) -> GrpcTriton:
+    """Waits for an answer: on a busy machine an attempt to connect may come to nothing."""
+    async with asyncio.timeout(LOAD_SECONDS):
+        while True:
+            try:
+                await client.held([])
+            except TritonUnavailableError:
+                await asyncio.sleep(0.05)
+            else:
+                return client
 
 
 def published(store: PackageStore, folder: Path, version: str) -> ModelRef:
@@ -80,6 +94,7 @@ async def brought(
         status = EndpointStatus(routes=routes, packages=(ref,))
         endpoints.put(endpoint(status, name=f"e{number}"))
     client = GrpcTriton(triton.grpc, call_seconds=60.0, load_seconds=LOAD_SECONDS)
+    await reached(client)
     reports = FileReports(folder / "reports")
     loader = Loader(
         LoaderOptions(

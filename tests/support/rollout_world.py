@@ -291,7 +291,7 @@ class RolloutWorld:
 
     async def until(self, what: str, reached: Callable[[], bool]) -> None:
         """Rounds until it is so; the pauses after a fault are over by then."""
-        for _ in range(400):
+        for _ in range(4000):
             if reached():
                 return
             await self.round()

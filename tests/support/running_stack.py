@@ -4,6 +4,7 @@ Tests talk to it as users do, over its ports, and kill its processes by the ids 
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -230,6 +231,15 @@ def _answers(url: str) -> bool:
     with contextlib.suppress(httpx.TransportError):
         return httpx.post(url, json={"inputs": "fine"}, timeout=60).status_code == 200
     return False
+
+
+def labels_of(*command: str, env: Mapping[str, str] | None = None) -> list[str]:
+    """What a command that asks prints; none where a busy machine let no answer come in time."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=300, env=env
+    )
+    said = json.loads(done.stdout or "{}")
+    return [item["label"] for item in said] if isinstance(said, list) else []
 
 
 @contextlib.contextmanager

@@ -218,22 +218,26 @@ class Traffic:
 
     async def _run(self) -> None:
         texts = itertools.cycle(self.texts)
+        tls = httpx.create_ssl_context()  # one for all: it takes long to make
         async with AsyncExitStack() as stack:
-            limits = httpx.Limits(max_connections=None)
-            client = httpx.AsyncClient(timeout=self.timeout_seconds, limits=limits)
-            await stack.enter_async_context(client)
             ways = []
             for way in self.ways:
+                stub = None
                 if way.dialect == OIP_GRPC:
                     channel = grpc.aio.insecure_channel(way.gateway.grpc, options=_GRPC_OPTIONS)
                     stack.push_async_callback(channel.close)
                     stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-                    ask = partial(self._ask_over_grpc, stub)
-                else:
-                    ask = partial(self._ask_over_http, client)
-                ways.append((way, ask, itertools.cycle(way.texts) if way.texts else texts))
-            dealt = itertools.islice(itertools.cycle(ways), self.callers)
-            await asyncio.gather(*(self._call(client, *each) for each in dealt))
+                ways.append((way, stub, itertools.cycle(way.texts) if way.texts else texts))
+            calls = []
+            for way, stub, own_texts in itertools.islice(itertools.cycle(ways), self.callers):
+                # A client each: a pool of several gateways' connections closes those that were idle
+                # for long, even one that a caller has just begun to use, who then reads nothing.
+                client = httpx.AsyncClient(timeout=self.timeout_seconds, verify=tls)
+                await stack.enter_async_context(client)
+                over_http = partial(self._ask_over_http, client)
+                ask = over_http if stub is None else partial(self._ask_over_grpc, stub)
+                calls.append(self._call(client, way, ask, own_texts))
+            await asyncio.gather(*calls)
 
     async def _call(
         self,

@@ -27,7 +27,7 @@ def grpc_outputs(fronts: Served, endpoint: str, name: str) -> np.ndarray:
 
 @pytest.fixture
 def http(fronts: Served) -> httpx.Client:
-    return httpx.Client(base_url=fronts.url)
+    return httpx.Client(base_url=fronts.url, timeout=60)
 
 
 def test_all_dialects_agree_on_scores(http: httpx.Client, fronts: Served) -> None:

@@ -35,7 +35,7 @@ def fronts() -> Iterator[Served]:
 
 
 def posted(fronts: Served, path: str, body: object) -> Refusal:
-    answer = httpx.post(f"{fronts.url}{path}", json=body)
+    answer = httpx.post(f"{fronts.url}{path}", json=body, timeout=60)
     error = answer.json()["error"]
     return answer.status_code, error if isinstance(error, str) else error["message"]
 

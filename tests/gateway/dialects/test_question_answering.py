@@ -116,7 +116,7 @@ def test_all_dialects_agree_on_answers(fronts: Served) -> None:
         {"name": name, "shape": [count], "datatype": "BYTES", "data": data}
         for name, data in (("TEXT", [QUESTION] * count), ("TEXT_PAIR", CONTEXTS))
     ]
-    with httpx.Client(base_url=fronts.url) as http:
+    with httpx.Client(base_url=fronts.url, timeout=60) as http:
         body: dict[str, Any] = {"inputs": [pair(one) for one in CONTEXTS], "parameters": parameters}
         hf = http.post("/endpoints/reader", json=body).json()
         body = {"instances": [pair(one) for one in CONTEXTS], "parameters": parameters}

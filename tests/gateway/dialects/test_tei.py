@@ -175,7 +175,7 @@ async def test_health_follows_the_endpoint_and_asks_for_a_key() -> None:
 
 
 def test_every_route_of_tei_is_answered_over_sockets(fronts: Served) -> None:
-    with httpx.Client(base_url=f"{fronts.url}/endpoints/minilm") as tei:
+    with httpx.Client(base_url=f"{fronts.url}/endpoints/minilm", timeout=60) as tei:
         bodies: dict[str, object] = {
             "embed": {"inputs": "a"},
             "similarity": {"inputs": {"source_sentence": "a", "sentences": ["b"]}},

@@ -114,7 +114,7 @@ def fronts() -> Iterator[Served]:
 def test_all_dialects_agree_on_entities(fronts: Served) -> None:
     texts = [TEXT, "", "no 🎬 soup", "no " * 30 + "rain"]
     tensor = {"name": "TEXT", "shape": [len(texts)], "datatype": "BYTES", "data": texts}
-    with httpx.Client(base_url=fronts.url) as http:
+    with httpx.Client(base_url=fronts.url, timeout=60) as http:
         hf = http.post("/endpoints/entities", json={"inputs": texts}).json()
         kserve = http.post("/v1/models/entities:predict", json={"instances": texts}).json()
         oip = http.post("/v2/models/entities/infer", json={"inputs": [tensor]}).json()

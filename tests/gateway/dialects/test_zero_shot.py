@@ -154,7 +154,7 @@ def fronts() -> Iterator[Served]:
 def test_all_dialects_agree_on_the_scores_of_callers_labels(fronts: Served) -> None:
     tensor = {"name": "TEXT", "shape": [2], "datatype": "BYTES", "data": TEXTS}
     parameters = {"candidate_labels": LABELS}
-    with httpx.Client(base_url=fronts.url) as http:
+    with httpx.Client(base_url=fronts.url, timeout=60) as http:
         asked_alike = {"inputs": TEXTS, "parameters": parameters}
         hf = http.post("/endpoints/topics", json=asked_alike).json()
         instances = {"instances": TEXTS, "parameters": parameters}

@@ -20,7 +20,7 @@ from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.outbox import Outbox
 from gateway.events.publisher import MessageRefusedError, Pace, Publisher
 from headrace.stack.kafka import KafkaProcess
-from service.kafka import KafkaAddress, Topic
+from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError, Topics
 
 pytestmark = pytest.mark.real
 
@@ -41,10 +41,25 @@ def admin(kafka: KafkaProcess) -> Iterator[KafkaAdminClient]:
     client.close()
 
 
-def settings_for(kafka: KafkaProcess, topic: Topic) -> KafkaSettings:
+def settings_for(kafka: KafkaProcess, topic: Topic, *, hasty: bool = False) -> KafkaSettings:
+    """Of a sink with a busy broker's time, or of a hasty one, which finds it away soon."""
+    patient = KafkaAddress((kafka.bootstrap,), connect_seconds=30.0, request_seconds=30.0)
+    if not hasty:
+        return KafkaSettings(patient, topic=topic, delivery_seconds=40.0)
     return KafkaSettings(
         KafkaAddress((kafka.bootstrap,), request_seconds=1.5), topic=topic, delivery_seconds=2.0
     )
+
+
+def id_of(kafka: KafkaProcess, topic: Topic) -> str:
+    """The topic's id, as the broker says now; empty where it says none."""
+    topics = Topics(settings_for(kafka, topic).address)
+    try:
+        return topics.describe(topic.name)[0]
+    except (KafkaAwayError, TopicMissingError):
+        return ""
+    finally:
+        topics.close()
 
 
 def read(kafka: KafkaProcess, topic: Topic) -> dict[int, list[EventBatch]]:
@@ -70,7 +85,7 @@ class Traffic:
     def __init__(self, kafka: KafkaProcess, topic: Topic, make_event: MakeEvent) -> None:
         self.buffer = EventBuffer(capacity_records=100_000, wake_events=20)
         self.outbox = Outbox(self.buffer, gateway="g", max_events=20)
-        sink = KafkaSink(settings_for(kafka, topic))
+        sink = KafkaSink(settings_for(kafka, topic, hasty=True))
         self.publisher = Publisher(self.buffer, self.outbox, sink, pace=QUICK)
         self.recorded = 0
         self._make_event = make_event
@@ -154,7 +169,10 @@ def test_a_frozen_broker_stops_nothing_and_loses_nothing(
 def test_a_deleted_topic_is_made_again_and_its_loss_shows_as_missing_numbers(
     kafka: KafkaProcess, topic: Topic, traffic: Traffic, admin: KafkaAdminClient
 ) -> None:
+    before = id_of(kafka, topic)
     admin.delete_topics([topic.name])
+    # Until then, a busy broker takes messages into the topic that is to go.
+    until("another topic is made", PATIENCE, lambda: id_of(kafka, topic) not in {"", before})
     traffic.until_published(5)
     assert traffic.end() == 0
     events, refusals, sequences = account(kafka, topic)

@@ -26,6 +26,10 @@ class World(Protocol):
         """All messages that a reader finds, oldest first."""
         ...
 
+    def hasten(self) -> None:
+        """Has a new sink give up within seconds, which an answer may take on a busy machine."""
+        ...
+
     def take_away(self) -> None:
         """Makes the log unreachable."""
         ...
@@ -42,6 +46,9 @@ class MemoryWorld:
     def read(self) -> list[bytes]:
         return list(self.sink.messages)
 
+    def hasten(self) -> None:
+        """It says at once whether the log is there."""
+
     def take_away(self) -> None:
         self.sink.available = False
 
@@ -53,17 +60,25 @@ class KafkaWorld:
     def __init__(self, kafka: KafkaProcess) -> None:
         self.kafka = kafka
         self.topic = f"events-{uuid.uuid4().hex}"
-        self.sink = KafkaSink(
+        self.sink = self._sink(connect_seconds=30.0, request_seconds=30.0, delivery_seconds=40.0)
+
+    def _sink(
+        self, *, connect_seconds: float, request_seconds: float, delivery_seconds: float
+    ) -> KafkaSink:
+        return KafkaSink(
             KafkaSettings(
-                KafkaAddress((kafka.bootstrap,), request_seconds=2.0),
+                KafkaAddress((self.kafka.bootstrap,), connect_seconds, request_seconds),
                 topic=Topic(name=self.topic, partitions=1),
                 max_message_bytes=100_000,
-                delivery_seconds=3.0,
+                delivery_seconds=delivery_seconds,
             )
         )
 
     def read(self) -> list[bytes]:
         return read_topic(self.kafka.bootstrap, self.topic)[0]
+
+    def hasten(self) -> None:
+        self.sink = self._sink(connect_seconds=2.0, request_seconds=2.0, delivery_seconds=3.0)
 
     def take_away(self) -> None:
         self.kafka.kill9()
@@ -111,7 +126,8 @@ def test_a_message_too_large_is_refused_and_the_next_one_taken(world: World) -> 
 
 
 def test_a_log_that_is_away_is_said_to_be_and_is_found_again(world: World) -> None:
-    world.sink.submit(0, b"before").result(PATIENCE)
+    world.hasten()
+    deliver(world.sink, 0, b"before")
     world.take_away()
     try:
         with pytest.raises(SinkUnavailableError):
@@ -119,9 +135,7 @@ def test_a_log_that_is_away_is_said_to_be_and_is_found_again(world: World) -> No
     finally:
         world.bring_back()
     deliver(world.sink, 1, b"meanwhile")
-    found = world.read()
-    assert found[0] == b"before"
-    assert set(found[1:]) == {b"meanwhile"}
+    assert list(dict.fromkeys(world.read())) == [b"before", b"meanwhile"]
 
 
 def test_closing_twice_or_unused_does_no_harm(world: World) -> None:

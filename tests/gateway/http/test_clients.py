@@ -55,7 +55,7 @@ ASKED = {"inputs": "a good film " * 400}
 
 def by_httpx(url: str) -> None:
     """A client that sends head and body apart."""
-    with httpx.Client(base_url=url) as client:
+    with httpx.Client(base_url=url, timeout=60) as client:
         for _ in range(REQUESTS):
             assert client.post(PATH, json=ASKED).status_code == 200
 

@@ -147,7 +147,7 @@ def test_a_caller_that_waits_is_told_to_send_its_body(fronts: Served) -> None:
 
 
 def test_an_escaped_path_is_read(fronts: Served) -> None:
-    with httpx.Client(base_url=fronts.url) as client:
+    with httpx.Client(base_url=fronts.url, timeout=60) as client:
         assert client.get("/endpoints/%73entiment?x=1").status_code == 200
         assert client.get("/endpoints/%ff%00").status_code == 404
 
@@ -303,7 +303,7 @@ def test_what_is_no_http_is_a_400_in_our_own_words(fronts: Served, garbage: byte
 
 
 def test_a_body_over_the_limit_is_refused_and_its_sender_hears_it(fronts: Served) -> None:
-    with httpx.Client(base_url=fronts.url) as client:
+    with httpx.Client(base_url=fronts.url, timeout=60) as client:
         announced = client.post("/endpoints/sentiment", content=b"x" * 10_000_000)
         chunked = client.post("/endpoints/sentiment", content=(b"x" * 100_000 for _ in range(100)))
         after = client.post("/endpoints/sentiment", content=BODY)
@@ -405,7 +405,7 @@ def test_work_for_a_caller_that_has_hung_up_is_stopped() -> None:
             connection.sendall(WHOLE)
             assert predictor.begun.wait(60)
         assert predictor.stopped.wait(60)
-        with httpx.Client(base_url=served.url) as client:
+        with httpx.Client(base_url=served.url, timeout=60) as client:
             assert client.get("/v2/health/live").status_code == 200
         assert ("huggingface", 499) in served.metrics.finished
 

@@ -87,7 +87,7 @@ async def test_http_and_grpc_are_served_with_it(tmp_path: Path) -> None:
         listens = await running.line("gateway listens")
         trusted = ssl.create_default_context(cafile=str(certificate))
         url = f"https://127.0.0.1:{listens['http_port']}/endpoints/sentiment"
-        async with httpx.AsyncClient(verify=trusted, trust_env=False) as http:
+        async with httpx.AsyncClient(verify=trusted, trust_env=False, timeout=60) as http:
             assert (await http.post(url, json=BODY)).status_code == 200
         credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
         target = f"localhost:{listens['grpc_port']}"

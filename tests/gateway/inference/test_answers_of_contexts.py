@@ -93,7 +93,7 @@ async def test_a_shadow_is_compared_answer_by_answer() -> None:
     async with world_of(endpoint, engine, more=(ONE, TWO)) as world:
         text, _ = context(3)
         await world.pipeline.predict(call_of("w1", pairs=[text]))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(world.recorder.events) < 2:  # noqa: ASYNC110 - the shadow's own pace
                 await asyncio.sleep(0.001)
     (copy,) = [event for event in world.recorder.events if event.arm is Arm.SHADOW]

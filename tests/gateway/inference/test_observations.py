@@ -80,7 +80,7 @@ class SettingPairs:
 
 async def sent(world: World) -> None:
     """Until the mirrored request has ended."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while world.shadows.waiting or world.shadows.out:
             await loop_turns()
 

@@ -92,7 +92,7 @@ async def test_a_shadow_reads_its_own_prompt() -> None:
     async with world_of(endpoint, engine, more=(ONE, TWO)) as world:
         await world.pipeline.predict(call(prompt="query"))
         await world.pipeline.predict(call(prompt="passage"))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(world.recorder.events) < 4:  # noqa: ASYNC110 - the shadow's own pace
                 await asyncio.sleep(0.001)
     copies = {event.status for event in world.recorder.events if event.arm is Arm.SHADOW}

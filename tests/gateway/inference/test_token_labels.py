@@ -109,7 +109,7 @@ async def test_a_shadow_is_compared_entity_by_entity() -> None:
     endpoint = served(shadow=TWO.ref, rollout="r")
     async with world_of(endpoint, engine, more=(ONE, TWO)) as world:
         await world.pipeline.predict(call_of(f"{text_of(3)} w10 w1 w12", text_of(2)))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(world.recorder.events) < 2:  # noqa: ASYNC110 - the shadow's own pace
                 await asyncio.sleep(0.001)
     (copy,) = [event for event in world.recorder.events if event.arm is Arm.SHADOW]

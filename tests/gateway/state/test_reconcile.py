@@ -354,7 +354,7 @@ async def test_a_package_that_nobody_names_is_let_go() -> None:
         await world.until_stable(TWO)
         await world.until(lambda _: len(world.reconciler.batchers) == 1)
         assert [batcher.model for batcher in world.reconciler.batchers] == [TWO]
-        assert await asyncio.to_thread(world.shelf.forgotten.get, timeout=20) == ONE.ref
+        assert await asyncio.to_thread(world.shelf.forgotten.get, timeout=60) == ONE.ref
         assert world.shelf.forgotten.empty()
 
 

@@ -33,7 +33,7 @@ def test_what_is_slow_says_what_it_waits_for_and_each_change(
 
     told: list[str] = []
     with output.slow("MLflow", after_seconds=0.0) as change:
-        until("it is said", 10, heard)
+        until("it is said", 60, heard)
         change("Kafka")
         change("Kafka")
     told.append(capsys.readouterr().err)

@@ -412,7 +412,7 @@ def test_what_can_not_be_read_says_why_in_a_condition_and_keeps_its_status(
         store.tell_refused()
         return bool(accepted(fake)["status"] == "False")
 
-    until("the condition says so", 10, is_refused)
+    until("the condition says so", 60, is_refused)
     assert accepted(fake)["reason"] == "Invalid"
     assert accepted(fake)["message"].startswith("spec.serving.lengthBuckets: must ")
     assert accepted(fake)["observedGeneration"] == 2
@@ -424,7 +424,7 @@ def test_what_can_not_be_read_says_why_in_a_condition_and_keeps_its_status(
     assert writes(fake) == before
 
     fake.write(PATH, {**told, "spec": item["spec"]})
-    until("it is read again", 10, lambda: store.list()[0].status.outdated)
+    until("it is read again", 60, lambda: store.list()[0].status.outdated)
     store.put(with_status(store.list()[0], EndpointStatus(generation=7)))
     assert accepted(fake)["status"] == "True"
 
@@ -433,6 +433,6 @@ def test_one_that_never_could_be_read_has_a_condition_too(
     fake: Fake, store: KubernetesEndpointStore
 ) -> None:
     fake.write(PATH, {"metadata": {"name": "e", "generation": 1}, "spec": {"model": 7}})
-    until("the watch has told", 10, lambda: store.list() == () and store.unreadable == {"e"})
+    until("the watch has told", 60, lambda: store.list() == () and store.unreadable == {"e"})
     store.tell_refused()
     assert accepted(fake)["message"] == 'spec.model: must be text: write it in quotes, "7"'

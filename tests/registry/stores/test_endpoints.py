@@ -22,7 +22,7 @@ def test_of_many_writers_at_once_exactly_one_wins_each_revision(tmp_path: Path) 
 
     def write() -> None:
         store = FileEndpointStore(folder)
-        start.wait(10)
+        start.wait(60)
         for _ in range(10):
             found = store.get("e")
             assert found is not None
@@ -35,7 +35,7 @@ def test_of_many_writers_at_once_exactly_one_wins_each_revision(tmp_path: Path) 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert sorted(map(int, wins)) == list(range(2, len(wins) + 2))
 
 

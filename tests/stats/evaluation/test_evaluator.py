@@ -165,7 +165,7 @@ def test_where_nothing_was_ever_folded_everything_is_counted(start: Start) -> No
     world = World([TopicMissingError("not yet"), log])
     evaluator = start(world)
     for _ in range(2):
-        assert world.connected.acquire(timeout=10)
+        assert world.connected.acquire(timeout=60)
     log.give(record(5))
     assert attempts(evaluator) == 5
     assert evaluator.counters()["began"] == {}
@@ -179,7 +179,7 @@ def test_kafka_away_and_back_again_counts_nothing_twice(start: Start) -> None:
     first.give(record(5))
     first.error = KafkaAwayError("away")
     for _ in range(3):
-        assert world.connected.acquire(timeout=10)
+        assert world.connected.acquire(timeout=60)
     assert first.closed
     second.give(record(5), record(6, end=2))
     assert attempts(evaluator) == 6
@@ -230,10 +230,10 @@ def test_a_silent_kafka_is_told_on_the_board(start: Start) -> None:
     assert evaluator.board().connected
     log.error = KafkaAwayError("away")
     for _ in range(2):
-        assert world.connected.acquire(timeout=10)
+        assert world.connected.acquire(timeout=60)
     world.now += 16
-    assert world.connected.acquire(timeout=10)
-    assert world.connected.acquire(timeout=10)
+    assert world.connected.acquire(timeout=60)
+    assert world.connected.acquire(timeout=60)
     assert not evaluator.board().connected
 
 
@@ -254,7 +254,7 @@ def test_a_fault_of_ours_ends_the_role_and_is_told(
     log.turns()
     assert not evaluator.is_broken()
     log.error = ArithmeticError("nothing that the role knows how to survive")
-    assert world.broken.wait(timeout=10)
+    assert world.broken.wait(timeout=60)
     assert evaluator.is_broken()
     assert log.closed
     assert "the evaluate role broke" in caplog.text

@@ -110,7 +110,7 @@ class World:
 
     def until(self, what: Callable[[], bool]) -> None:
         tick = threading.Event()
-        for _ in range(500):
+        for _ in range(3000):
             if what():
                 return
             tick.wait(0.02)
@@ -285,7 +285,7 @@ def test_a_topic_of_windows_that_nobody_ever_made_is_a_standstill_too(world: Wor
     for more in range(12):
         world.published.told = Ends("t", {0: more})
         world.now += 10
-        assert world.tried.acquire(timeout=10)
+        assert world.tried.acquire(timeout=60)
         if world.reader.counting().state is CountingState.STALLED:
             return
     raise AssertionError("it was never told")
@@ -296,7 +296,7 @@ def test_a_fault_in_asking_ends_no_reading(world: World) -> None:
     world.published.error = ValueError("a fault of ours")
     world.reader.start()
     for _ in range(2):
-        assert world.tried.acquire(timeout=10)
+        assert world.tried.acquire(timeout=60)
     world.refusing, world.published.error = False, None
     world.read(record(0, (9_980, 3)))
     world.until(lambda: world.counts() == [(9_980, 3)])
