@@ -33,7 +33,10 @@ COMMANDS = {
         "Shows endpoints as they are written: all in a table, one as YAML to edit and apply.",
     ),
     "delete": ("endpoints", "Removes an endpoint: its callers get 404."),
-    "schema": ("endpoints", "Prints the JSON schema of an endpoint's YAML, for editors."),
+    "schema": (
+        "endpoints",
+        "Prints the JSON schema of an endpoint's YAML, or of messages in Kafka.",
+    ),
     "predict": ("predict", "Sends texts to an endpoint and shows its answers."),
     "replay": (
         "replay",

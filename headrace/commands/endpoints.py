@@ -20,6 +20,7 @@ from contracts.endpoint import (
     WaitsFor,
 )
 from contracts.endpoint_schema import endpoint_schema
+from contracts.message_schemas import Messages, message_schema
 from headrace import home as homes
 from headrace.commands.layout import TableRow, TableRows, rows, sentences
 from headrace.commands.output import console, print_json, print_line
@@ -335,6 +336,10 @@ def _ask(name: str, notes: list[str]) -> None:
 
 
 @app.declare()
-def schema() -> None:
-    """Prints the JSON schema of an endpoint's YAML, for editors."""
-    print_json(endpoint_schema())
+def schema(
+    of: Annotated[
+        Messages | None, typer.Argument(help="Of messages in Kafka, in place of endpoints.")
+    ] = None,
+) -> None:
+    """Prints the JSON schema of an endpoint's YAML, for editors, or of messages in Kafka."""
+    print_json(endpoint_schema() if of is None else message_schema(of))
