@@ -35,7 +35,7 @@ COMMANDS = {
     "delete": ("endpoints", "Removes an endpoint: its callers get 404."),
     "schema": (
         "endpoints",
-        "Prints the JSON schema of an endpoint's YAML, or of messages in Kafka.",
+        "Prints the JSON schema of an endpoint's YAML, for editors, or of messages in Kafka.",
     ),
     "predict": ("predict", "Sends texts to an endpoint and shows its answers."),
     "replay": (

@@ -40,5 +40,5 @@ def test_a_program_has_them_before_it_loads_a_library_that_reads_them(program: s
 
 def test_the_chart_gives_them_to_images_of_an_operators_own() -> None:
     template = (ROOT / "charts" / "headrace" / "templates" / "_pods.tpl").read_text()
-    (listed,) = re.findall(r'dict ((?:"[A-Z_]+" "\w+" ?)+)', template)
-    assert dict(re.findall(r'"([A-Z_]+)" "(\w+)"', listed)) == VARIABLES
+    given = dict(re.findall(r'\(list "([A-Z_]+)" "(\w+)"\)', template))
+    assert VARIABLES.items() <= given.items()
