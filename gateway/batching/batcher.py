@@ -355,10 +355,11 @@ class Batcher:
                     flight = self._record_sent(part, replica, self._clock())
                 failure = await self._answer(part, replica, flight)
                 tries += 1
+                is_taken = failure is None or await self._is_taken_elsewhere(part, replica)
                 parts.popleft()
                 if failure is None:
                     broken = broken and replica.failed > 0
-                elif not await self._is_taken_elsewhere(part, replica):
+                elif not is_taken:
                     replica.failed += 1
                     parts += self._halves(part, failure)
                     if broken and tries > _HALVES:

@@ -276,6 +276,18 @@ async def test_a_model_that_one_triton_does_not_hold_is_asked_for_at_another() -
         assert [replica.serves for replica in batcher.replicas] == [False, True]
 
 
+async def test_a_mistake_of_ours_with_the_second_triton_fails_what_was_sent_there_at_once() -> None:
+    def breaks(_: NDArray[np.int64]) -> NDArray[np.float32]:
+        raise ValueError("a mistake")
+
+    raised: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    sick, other = FakeEngine(error=EngineModelError("sick")), FakeEngine(answer=breaks)
+    async with batcher_of(sick, other) as batcher:
+        with pytest.raises(RuntimeError, match="a mistake"):
+            await submit(batcher, text_of(3), timeout=30.0).future
+
+
 BAD = "w49"  # no ``text_of(3, start)`` holds it for a start below 47
 
 
