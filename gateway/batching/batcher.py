@@ -456,6 +456,8 @@ class Batcher:
             return False
         if flight.answered:
             self.suspend(replica, EngineModelError(f"it fails at what {other.address} answers"))
+        elif other.pauses:
+            self._pause(replica)  # else it would get the same at once, and so on without a pause
         return True
 
     def _halves(self, batch: Batch[TextRow], failure: Exception) -> list[Batch[TextRow]]:

@@ -19,6 +19,7 @@ from gateway.batching.batcher import RETURN_SECONDS, Batcher
 from gateway.batching.jobs import Job
 from gateway.engine.fleet import PROBE_PAUSES, Fleet
 from gateway.engine.protocol import (
+    EngineBusyError,
     EngineModelError,
     EngineProcessGoneError,
     EngineTimeoutError,
@@ -274,6 +275,21 @@ async def test_a_model_that_one_triton_does_not_hold_is_asked_for_at_another() -
     async with batcher_of(empty, good) as batcher:
         await asyncio.gather(submit(batcher, text_of(3)).future, submit(batcher, text_of(3)).future)
         assert [replica.serves for replica in batcher.replicas] == [False, True]
+
+
+@runs_on(SteppedLoop)
+async def test_what_a_sick_triton_fails_at_goes_not_round_and_round_if_the_other_is_busy() -> None:
+    sick, busy = FakeEngine(error=EngineModelError("sick")), FakeEngine(error=EngineBusyError("b"))
+    async with batcher_of(sick, busy) as batcher:
+        job = submit(batcher, text_of(3), timeout=10.0)
+        while not busy.works:
+            await loop_turns(1)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(sick.works) == 1
+        busy.error = None
+        values = await job.future
+        assert values.tolist() == expected(batcher, text_of(3))
 
 
 async def test_a_mistake_of_ours_with_the_second_triton_fails_what_was_sent_there_at_once() -> None:
