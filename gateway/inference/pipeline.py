@@ -268,6 +268,7 @@ class Pipeline:
         """Tries the version. If it fails and there is a fallback, tries the fallback, once."""
         call = attempt.call
         fallback = self.fallback(serving, routes, attempt)
+        attempt.waits = fallback is None
         deadline = call.deadline
         if fallback is not None:
             usual = _usual_seconds(fallback[1], call.endpoint, attempt.encoded.tokens)
@@ -326,9 +327,8 @@ class Pipeline:
     async def _infer(
         self, batcher: Batcher, attempt: Attempt, encoded: EncodedTexts, deadline: float
     ) -> NDArray[np.float32]:
-        call = attempt.call
-        waits = deadline >= call.deadline  # else another version answers
-        job = attempt.job = batcher.submit(encoded, call.endpoint, deadline, waits=waits)
+        endpoint, waits = attempt.call.endpoint, attempt.waits
+        job = attempt.job = batcher.submit(encoded, endpoint, deadline, waits=waits)
         try:
             return await job.future
         except asyncio.CancelledError:
