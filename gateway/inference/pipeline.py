@@ -57,7 +57,7 @@ _LEAST_RESERVED_SECONDS = 0.05  # what an attempt takes besides engine time, on 
 # version would fail for want of time, and the rollout would be judged by that.
 _MOST_RESERVED = 0.5
 # A row of values is as much work to record as this many numbers.
-_NUMBERS_A_ROW = 32
+NUMBERS_A_ROW = 32
 
 
 class Tracer(Protocol):
@@ -279,7 +279,7 @@ class Pipeline:
             values = await self._values(batcher, attempt, deadline)
             if self._own is not None:
                 values = await self._own.finish(attempt, values, deadline)
-            if values.size + _NUMBERS_A_ROW * len(values) > INLINE_NUMBERS:
+            if values.size + NUMBERS_A_ROW * len(values) > INLINE_NUMBERS:
                 records = await beside(partial(_records_of, attempt, values))
             else:
                 records = _records_of(attempt, values)
