@@ -417,6 +417,7 @@ class Batcher:
             self._record_end(rows, replica, flight)
             raise
         else:
+            self._hangs = self._hangs and not replica.serves
             replica.failed = replica.refused = 0
             replica.pauses = False
             flight.answered = True

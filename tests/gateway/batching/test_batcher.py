@@ -216,6 +216,18 @@ async def test_a_deadline_that_passes_while_every_triton_hangs_is_late() -> None
 
 
 @runs_on(SteppedLoop)
+async def test_a_triton_that_hung_and_answered_since_is_gone_if_another_batcher_says_so() -> None:
+    async with batcher_of(FakeEngine()) as batcher:
+        (replica,) = batcher.replicas
+        batcher.suspend(replica, EngineTimeoutError("hangs"))
+        replica.breaker.succeed()
+        await submit(batcher, text_of(3)).future
+        replica.fail(asyncio.get_running_loop().time())  # as ``Fleet.lost`` does
+        with pytest.raises(ModelUnavailableError):
+            await submit(batcher, text_of(3), timeout=1.0).future
+
+
+@runs_on(SteppedLoop)
 async def test_a_triton_that_stays_away_fails_all_that_waits_and_what_comes_later_at_once() -> None:
     engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
