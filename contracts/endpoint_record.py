@@ -175,9 +175,18 @@ def _with_checks(
 
 
 def _open(checks: Sequence[CheckResult]) -> Sequence[CheckResult]:
-    """Those that have not passed, failed ones first."""
+    """Those that have not passed: first what a rollout waits for, and of both failed ones first."""
     left = [check for check in checks if check.verdict is not Verdict.PASS]
-    return sorted(left, key=lambda check: check.verdict is not Verdict.FAIL)[:_OPEN_CHECKS]
+    left.sort(key=lambda one: (not (one.gate and one.required), one.verdict is not Verdict.FAIL))
+    return left[:_OPEN_CHECKS]
+
+
+def _first_open(checks: Sequence[CheckResult]) -> Sequence[CheckResult]:
+    """One of them: without any, gateways would take the candidate for one that has passed."""
+    return [
+        check.model_copy(update={"reason": shorten(check.reason, _SHORT_BYTES)})
+        for check in _open(checks)[:1]
+    ]
 
 
 def _without_last_checks(status: EndpointStatus) -> EndpointStatus:
@@ -205,7 +214,7 @@ _CUTS: Final[tuple[Callable[[EndpointStatus], EndpointStatus], ...]] = (
     lambda status: status.model_copy(update=_parts(status, 3, 3, 3)),
     lambda status: _with_checks(status, _open),
     lambda status: status.model_copy(update=_sentences(status, _SHORT_BYTES, 3)),
-    lambda status: _with_checks(status, lambda _: ()),
+    lambda status: _with_checks(status, _first_open),
     _with_short_ends,
     lambda status: status.model_copy(update=_parts(status, 1, 1, 1)),
     lambda status: status.model_copy(update={"history": (), "rejected": (), "commands": ()}),

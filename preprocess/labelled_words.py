@@ -125,6 +125,10 @@ class EntityEncoder(WindowEncoder):
             ),
         )
 
+    def unknown_words(self, text: str, pair: str | None = None) -> list[str]:  # noqa: ARG002
+        """Of the text only: labels are their caller's words, which no event holds."""
+        return super().unknown_words(text)
+
     def _prompt(self, labels: tuple[str, ...]) -> _Prompt:
         spans = self._spans
         if len(labels) > spans.most_labels:

@@ -355,10 +355,11 @@ class Batcher:
                     flight = self._record_sent(part, replica, self._clock())
                 failure = await self._answer(part, replica, flight)
                 tries += 1
+                is_taken = failure is None or await self._is_taken_elsewhere(part, replica)
                 parts.popleft()
                 if failure is None:
                     broken = broken and replica.failed > 0
-                elif not await self._is_taken_elsewhere(part, replica):
+                elif not is_taken:
                     replica.failed += 1
                     parts += self._halves(part, failure)
                     if broken and tries > _HALVES:
@@ -416,6 +417,7 @@ class Batcher:
             self._record_end(rows, replica, flight)
             raise
         else:
+            self._hangs = self._hangs and not replica.serves
             replica.failed = replica.refused = 0
             replica.pauses = False
             flight.answered = True
@@ -455,6 +457,8 @@ class Batcher:
             return False
         if flight.answered:
             self.suspend(replica, EngineModelError(f"it fails at what {other.address} answers"))
+        elif other.pauses:
+            self._pause(replica)  # else it would get the same at once, and so on without a pause
         return True
 
     def _halves(self, batch: Batch[TextRow], failure: Exception) -> list[Batch[TextRow]]:

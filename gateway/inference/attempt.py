@@ -60,6 +60,7 @@ class Attempt:
     queue: float = 0.0  # seconds from the request's arrival to the pipeline
     job: Job | None = None
     repeated: bool = False  # another version's attempt has failed before
+    waits: bool = True  # for a Triton to come back; false if another version answers
     cached: int = 0  # texts that were not inferred for it
     original: Call | None = None  # None: ``call`` itself
     failure: GatewayError | None = None

@@ -57,7 +57,7 @@ _LEAST_RESERVED_SECONDS = 0.05  # what an attempt takes besides engine time, on 
 # version would fail for want of time, and the rollout would be judged by that.
 _MOST_RESERVED = 0.5
 # A row of values is as much work to record as this many numbers.
-_NUMBERS_A_ROW = 32
+NUMBERS_A_ROW = 32
 
 
 class Tracer(Protocol):
@@ -268,6 +268,7 @@ class Pipeline:
         """Tries the version. If it fails and there is a fallback, tries the fallback, once."""
         call = attempt.call
         fallback = self.fallback(serving, routes, attempt)
+        attempt.waits = fallback is None
         deadline = call.deadline
         if fallback is not None:
             usual = _usual_seconds(fallback[1], call.endpoint, attempt.encoded.tokens)
@@ -278,7 +279,7 @@ class Pipeline:
             values = await self._values(batcher, attempt, deadline)
             if self._own is not None:
                 values = await self._own.finish(attempt, values, deadline)
-            if values.size + _NUMBERS_A_ROW * len(values) > INLINE_NUMBERS:
+            if values.size + NUMBERS_A_ROW * len(values) > INLINE_NUMBERS:
                 records = await beside(partial(_records_of, attempt, values))
             else:
                 records = _records_of(attempt, values)
@@ -326,9 +327,8 @@ class Pipeline:
     async def _infer(
         self, batcher: Batcher, attempt: Attempt, encoded: EncodedTexts, deadline: float
     ) -> NDArray[np.float32]:
-        call = attempt.call
-        waits = deadline >= call.deadline  # else another version answers
-        job = attempt.job = batcher.submit(encoded, call.endpoint, deadline, waits=waits)
+        endpoint, waits = attempt.call.endpoint, attempt.waits
+        job = attempt.job = batcher.submit(encoded, endpoint, deadline, waits=waits)
         try:
             return await job.future
         except asyncio.CancelledError:

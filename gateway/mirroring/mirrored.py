@@ -20,10 +20,12 @@ from contracts.events import Pairing, TextRecord
 from gateway.batching.batcher import Batcher
 from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
+from gateway.http.large_work import INLINE_NUMBERS
 from gateway.inference.attempt import AnsweredRequest, Attempt, event_of
 from gateway.inference.encoding import Encoding, encode
 from gateway.inference.generation import write_again
 from gateway.inference.own_code import OwnCode
+from gateway.inference.pipeline import NUMBERS_A_ROW
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
@@ -83,9 +85,7 @@ class MirroredRequests:
                 values = await attempt.job.future
                 if self._own is not None:
                     values = await self._own.finish(attempt, values, deadline)
-            texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
-            attempt.answers = model.head.observed(values)
-            pairing = _paired(answered, pairing, attempt, values)
+            texts, pairing = await self._compare(answered, pairing, attempt, values)
         except GatewayError as error:
             status = int(error.status)
         except asyncio.CancelledError:
@@ -103,6 +103,28 @@ class MirroredRequests:
         self._metrics.attempt_finished(event, len(texts), sum(attempt.encoded.tokens))
         if self._pairs is not None and pairing.labels:
             self._keep(self._pairs, answered, target, pairing, texts)
+
+    async def _compare(
+        self,
+        answered: AnsweredRequest,
+        failed: Pairing,
+        attempt: Attempt,
+        values: NDArray[np.float32],
+    ) -> tuple[list[TextRecord], Pairing]:
+        """What is recorded of each text, and how far from stable's it is; of much in a thread."""
+        model, theirs = attempt.target.model, answered.values
+
+        def compare() -> tuple[list[TextRecord], Pairing]:
+            texts = answered_records(attempt.encoded, model.task, values, model.manifest.labels)
+            attempt.answers = model.head.observed(values)
+            if theirs is None:
+                return texts, failed
+            seconds, encoded = answered.compared_seconds, (answered.encoded, attempt.encoded)
+            return texts, pair(answered.model, theirs, model, values, seconds, encoded=encoded)
+
+        if values.size + NUMBERS_A_ROW * len(values) <= INLINE_NUMBERS:
+            return compare()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, compare)
 
     def _keep(
         self,
@@ -136,22 +158,6 @@ class MirroredRequests:
             )
         attempt.call, attempt.encoded = call, encoded
         attempt.tokenise = monotonic() - start
-
-
-def _paired(
-    answered: AnsweredRequest, failed: Pairing, attempt: Attempt, values: NDArray[np.float32]
-) -> Pairing:
-    """What the event tells of both attempts; ``failed`` where stable gave no answer."""
-    if answered.values is None:
-        return failed
-    return pair(
-        answered.model,
-        answered.values,
-        attempt.target.model,
-        values,
-        answered.compared_seconds,
-        encoded=(answered.encoded, attempt.encoded),
-    )
 
 
 _DIGITS = 6  # of a distance in an event

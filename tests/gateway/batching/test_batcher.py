@@ -19,6 +19,7 @@ from gateway.batching.batcher import RETURN_SECONDS, Batcher
 from gateway.batching.jobs import Job
 from gateway.engine.fleet import PROBE_PAUSES, Fleet
 from gateway.engine.protocol import (
+    EngineBusyError,
     EngineModelError,
     EngineProcessGoneError,
     EngineTimeoutError,
@@ -215,6 +216,18 @@ async def test_a_deadline_that_passes_while_every_triton_hangs_is_late() -> None
 
 
 @runs_on(SteppedLoop)
+async def test_a_triton_that_hung_and_answered_since_is_gone_if_another_batcher_says_so() -> None:
+    async with batcher_of(FakeEngine()) as batcher:
+        (replica,) = batcher.replicas
+        batcher.suspend(replica, EngineTimeoutError("hangs"))
+        replica.breaker.succeed()
+        await submit(batcher, text_of(3)).future
+        replica.fail(asyncio.get_running_loop().time())  # as ``Fleet.lost`` does
+        with pytest.raises(ModelUnavailableError):
+            await submit(batcher, text_of(3), timeout=1.0).future
+
+
+@runs_on(SteppedLoop)
 async def test_a_triton_that_stays_away_fails_all_that_waits_and_what_comes_later_at_once() -> None:
     engine = FakeEngine(held=asyncio.Event())
     async with batcher_of(engine) as batcher:
@@ -274,6 +287,33 @@ async def test_a_model_that_one_triton_does_not_hold_is_asked_for_at_another() -
     async with batcher_of(empty, good) as batcher:
         await asyncio.gather(submit(batcher, text_of(3)).future, submit(batcher, text_of(3)).future)
         assert [replica.serves for replica in batcher.replicas] == [False, True]
+
+
+@runs_on(SteppedLoop)
+async def test_what_a_sick_triton_fails_at_goes_not_round_and_round_if_the_other_is_busy() -> None:
+    sick, busy = FakeEngine(error=EngineModelError("sick")), FakeEngine(error=EngineBusyError("b"))
+    async with batcher_of(sick, busy) as batcher:
+        job = submit(batcher, text_of(3), timeout=10.0)
+        while not busy.works:
+            await loop_turns(1)
+        for _ in range(200):
+            await asyncio.sleep(0)
+        assert len(sick.works) == 1
+        busy.error = None
+        values = await job.future
+        assert values.tolist() == expected(batcher, text_of(3))
+
+
+async def test_a_mistake_of_ours_with_the_second_triton_fails_what_was_sent_there_at_once() -> None:
+    def breaks(_: NDArray[np.int64]) -> NDArray[np.float32]:
+        raise ValueError("a mistake")
+
+    raised: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    sick, other = FakeEngine(error=EngineModelError("sick")), FakeEngine(answer=breaks)
+    async with batcher_of(sick, other) as batcher:
+        with pytest.raises(RuntimeError, match="a mistake"):
+            await submit(batcher, text_of(3), timeout=30.0).future
 
 
 BAD = "w49"  # no ``text_of(3, start)`` holds it for a start below 47

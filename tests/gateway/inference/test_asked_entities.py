@@ -7,6 +7,7 @@ from gateway_world import FakeEngine, call_of, endpoint_of, manifest_of, text_of
 from numpy.typing import NDArray
 from pipeline_world import world_of
 
+from contracts.endpoint import UnkWords
 from contracts.manifest import SpanSpec
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
@@ -93,6 +94,16 @@ async def test_events_have_the_labels_that_the_endpoint_names_and_no_others() ->
         await world.pipeline.predict(asking(["w1", "w2"], "w1 w2 w3", named=("w2",)))
     (event,) = world.recorder.events
     assert [label for label, _ in event.texts[0].entities or ()] == ["another label", "w2"]
+
+
+async def test_no_event_has_a_callers_label_among_the_unknown_words() -> None:
+    endpoint = endpoint_of(MODEL.ref)
+    spec = endpoint.spec.model_copy(update={"unk_words": UnkWords(enabled=True)})
+    endpoint = endpoint.model_copy(update={"spec": spec})
+    async with world_of(endpoint, Finder(), more=(MODEL,)) as world:
+        await world.pipeline.predict(asking(["w1", "codename"], "w1 corona"))
+    (event,) = world.recorder.events
+    assert event.unk_words == ["corona"]
 
 
 async def test_the_answer_cache_tells_labels_apart() -> None:

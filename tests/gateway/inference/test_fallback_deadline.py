@@ -148,6 +148,22 @@ async def test_a_candidate_without_time_to_spare_gets_all_of_it(seconds: float) 
     assert (slow.timeouts[0] > 600 - 60) is (seconds == 300.0)
 
 
+async def test_a_candidate_without_time_to_spare_is_not_waited_for_if_its_triton_is_gone() -> None:
+    gone = FakeEngine(error=EngineMissingModelError("gone"))
+    async with world_of(ON_TRIAL, second_version(gone)) as world:
+        stable, candidate = (
+            world.endpoints.serving.batchers[DEFAULT_POOL][model.ref.package]
+            for model in (ONE, TWO)
+        )
+        for _ in range(60):
+            stable.cost.observe("t:1", 4, 1, 300.0)
+        request = asyncio.create_task(world.pipeline.predict(call_of("w1", timeout=600.0)))
+        while candidate.serves:
+            await loop_turns(1)
+        assert candidate.queued_rows == 0
+        assert (await request).ref == ONE.ref
+
+
 async def test_nobody_is_asked_again_when_the_time_is_over() -> None:
     slow = FakeEngine(held=asyncio.Event())
     async with world_of(ON_TRIAL, second_version(slow)) as world:

@@ -10,7 +10,15 @@ import grpc
 import numpy as np
 import pytest
 from front_fakes import TAGS
-from gateway_world import FakeEngine, call_of, endpoint_of, manifest_of, text_of, tokenizer_json
+from gateway_world import (
+    FakeEngine,
+    call_of,
+    endpoint_of,
+    loop_turns,
+    manifest_of,
+    text_of,
+    tokenizer_json,
+)
 from loop_watch import LoopWatch, WatchedLoop
 from numpy.typing import NDArray
 from pipeline_world import world_of
@@ -21,6 +29,7 @@ from contracts.tasks import Task
 from gateway.calls import Answer
 from gateway.engine.protocol import Work
 from gateway.engine.triton import TritonEngine
+from gateway.mirroring.shadow import MirrorLimits
 from gateway.packages import ServedModel, open_package
 
 pytestmark = pytest.mark.slow
@@ -39,8 +48,8 @@ def run(watch: LoopWatch, work: Coroutine[Any, Any, Any]) -> Any:
         return runner.run(work)
 
 
-def model_of_task(task: Task, labels: tuple[str, ...]) -> ServedModel:
-    manifest = manifest_of("6", task=task, labels=labels)
+def model_of_task(task: Task, labels: tuple[str, ...], version: str = "6") -> ServedModel:
+    manifest = manifest_of(version, task=task, labels=labels)
     return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
 
 
@@ -75,6 +84,30 @@ def test_no_answer_of_a_model_holds_the_loop_until_it_is_recorded(
     found, event = watch.check(lambda: run(watch, ask()))
     assert len(event.texts) == len(_TEXTS)
     assert found.values.shape[1] == len(labels)
+
+
+def test_no_comparison_with_a_shadow_holds_the_loop(watch: LoopWatch) -> None:
+    ours, theirs = (model_of_task(Task.TOKEN_CLASSIFICATION, TAGS, each) for each in "67")
+    endpoint = endpoint_of(
+        ours.ref, shadow=theirs.ref, packages=[ours.ref, theirs.ref], rollout="r"
+    )
+    made = np.random.default_rng(7).standard_normal((256, 16, len(TAGS)), np.float32)
+    engine = FakeEngine(answer=lambda ids: made[: len(ids), : ids.shape[1]])
+    limits = MirrorLimits(
+        engine_share=1e6, texts_per_second=1e6, most_lag_seconds=60, longest_wait_seconds=60
+    )
+
+    async def ask() -> list[PredictionEvent]:
+        async with world_of(endpoint, engine, limits, more=(ours, theirs)) as world:
+            with watch.only():
+                await world.pipeline.predict(call_of(*_TEXTS))
+                while world.shadows.waiting or world.shadows.out:
+                    await loop_turns(1)
+            return world.recorder.events
+
+    _, copy = watch.check(lambda: run(watch, ask()))
+    assert copy.pairing is not None
+    assert len(copy.pairing.distance) == len(_TEXTS)
 
 
 @contextmanager
