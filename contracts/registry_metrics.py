@@ -40,7 +40,7 @@ SOURCE_ROUND: Final = gauge(
 )
 SOURCE_MODELS: Final = gauge("registry_source_models", "Registered models that MLflow lists.")
 STORE_UP: Final = gauge(
-    "registry_store_up", "1 where the package store answered the last question of the controller."
+    "registry_store_up", "1 if the package store answered the last question of the controller."
 )
 PASSES: Final = counter("registry_passes", "Passes of the controller's loop.", "outcome")
 WRITES_REFUSED: Final = counter(

@@ -81,14 +81,14 @@ class BadDocumentError(HeadraceError):
 
 
 class RefusedError(HeadraceError):
-    """The controller, or good sense, refuses what a person asked for."""
+    """The controller or the command itself refuses what was asked."""
 
     exit_status = 1
     code = "refused"
 
 
 class DifferentError(HeadraceError):
-    """``headrace diff`` found differences, and has shown them: there is nothing more to say."""
+    """``headrace diff`` found differences, and has shown them."""
 
     exit_status = 1
     code = "different"
@@ -98,7 +98,7 @@ class DifferentError(HeadraceError):
 
 
 class UndeliveredError(HeadraceError):
-    """Nobody took a decision, so that it was withdrawn."""
+    """No controller took the decision, so it was withdrawn."""
 
     exit_status = 12
     code = "undelivered"
@@ -112,7 +112,7 @@ class NotPromotedError(HeadraceError):
 
 
 class TimedOutError(HeadraceError):
-    """What was waited for had not come by the end of the time."""
+    """The time of a wait is over."""
 
     exit_status = 14
     code = "timed_out"

@@ -194,7 +194,7 @@ def model_endpoint() -> str:
         "",
         (
             "Every field of the custom resource. What each of the spec does, with examples: "
-            "[endpoints](../endpoints.md). The status is written by the controller alone."
+            "[endpoints](../endpoints.md). Only the controller writes the status."
         ),
         "",
     ]

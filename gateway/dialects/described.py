@@ -37,7 +37,7 @@ def _header(name: str, description: str, schema: Schema) -> Schema:
 
 
 ASKING = (
-    _header("x-request-id", "taken over, where it is 1 to 128 letters, digits and ._:-", STRING),
+    _header("x-request-id", "taken over if it is 1 to 128 letters, digits and ._:-", STRING),
     _header("traceparent", "W3C trace context", STRING),
 )
 _PREDICTING = (
@@ -55,7 +55,7 @@ _ANSWERED = {
         **STRING,
         "description": "to a caller who named no space: the one that waits for its cutover",
     },
-    "x-headrace-receipt": {**STRING, "description": "for POST /feedback, where that is on"},
+    "x-headrace-receipt": {**STRING, "description": "for POST /feedback, if that is on"},
     "x-headrace-truncated": {**STRING, "description": "indices of the texts that were cut: 0,7"},
 }
 READ_ERRORS = (

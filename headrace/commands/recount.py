@@ -50,8 +50,8 @@ def recount(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Derive the verdict of this endpoint's rollout, or of its last one, in place of"
-            " all that. It takes the time of the rollout.",
+            help="Derive only the verdict of this endpoint's rollout, or of its last one, from the"
+            " events of its time.",
         ),
     ] = None,
 ) -> None:

@@ -62,7 +62,9 @@ def replay(
     ] = None,
     key_field: Annotated[
         str | None,
-        typer.Option(help="Column of the caller, to stick to.", rich_help_panel="Columns"),
+        typer.Option(
+            help="Column of the caller, sent as x-headrace-key.", rich_help_panel="Columns"
+        ),
     ] = None,
     timeout: Annotated[
         float, typer.Option(parser=read_duration, metavar="TIME", help="Of one request.")

@@ -148,7 +148,7 @@ def wait_for(
         ),
     ] = None,
     until: Annotated[
-        WaitGoal, typer.Option("--for", help="Settled: also the end of its bake.")
+        WaitGoal, typer.Option("--for", help="With settled, wait for the end of its bake too.")
     ] = WaitGoal.PROMOTED,
     timeout: Annotated[
         float, typer.Option(parser=duration, metavar="TIME", help="The longest wait: 30m, 2h.")

@@ -44,7 +44,7 @@
 {{- fail "\n\nmlflow.url has a path, under which MLflow's artifact store can't be reached: name a store in packages.storeUrl." -}}
 {{- end -}}
 {{- if hasKey $values.triton.pools "default" -}}
-{{- fail "\n\ntriton.pools.default: the pool `default` is `triton` itself; say there what is to be so." -}}
+{{- fail "\n\ntriton.pools.default: the pool `default` is `triton` itself: set its values there." -}}
 {{- end -}}
 {{- $scaled := dict "gateway" $values.gateway -}}
 {{- range $pool, $_ := fromJson (include "headrace.pools" .) -}}
@@ -80,7 +80,7 @@
 {{- $ui := .ui -}}
 {{- $published := or $ui.ingress.enabled $ui.gatewayApi.enabled -}}
 {{- if and $published (not $ui.authentication) -}}
-{{- fail "\n\n/ui asks for no login, so that it is not published without one in front: set stats.evaluate.ui.authentication to edge where the Ingress controller or Gateway asks, or to sidecar where a proxy in the pod does (docs/ui.md)." -}}
+{{- fail "\n\n/ui asks for no login, so it is not published without one in front: set stats.evaluate.ui.authentication to edge if the Ingress controller or Gateway asks, or to sidecar if a proxy in the pod does (docs/ui.md)." -}}
 {{- end -}}
 {{- if and $ui.ingress.enabled (not $ui.ingress.hosts) -}}
 {{- fail "\n\nstats.evaluate.ui.ingress.enabled needs stats.evaluate.ui.ingress.hosts." -}}
