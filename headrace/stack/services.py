@@ -309,7 +309,7 @@ def _gateway(
 
 def _store_url(settings: StackSettings, home: Home) -> str:
     """Where packages lie: the existing store, else a folder of the home."""
-    return settings.package_store or home.packages.as_uri()
+    return settings.package_store or home.packages_url
 
 
 def _python(module: str, **flags: str | float | Path) -> tuple[str, ...]:
