@@ -30,7 +30,7 @@ _DIFFERENCES = ("max_abs_difference", "mean_abs_difference", "min_cosine")
 
 # What its tensors hold: numpy refuses others by an error that is none of a package's.
 _Id = Annotated[int, Field(ge=0, lt=1 << 31)]
-_TypeId = Annotated[int, Field(ge=0, lt=1 << 8)]
+_TypeId = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 
 
 class DeviceProofError(Exception):
@@ -48,6 +48,9 @@ class ProofRow(BaseModel):
     ids: tuple[_Id, ...] = Field(min_length=1)
     type_ids: tuple[_TypeId, ...] | None = Field(None, description="None: all are 0")
     values: tuple[tuple[float, ...], ...] = Field(min_length=1)
+    left_out: tuple[_Id, ...] = Field(
+        (), description="places of tokens without values", exclude_if=lambda places: not places
+    )
 
     @model_validator(mode="after")
     def _one_type_for_each_id(self) -> Self:
@@ -90,6 +93,9 @@ class DeviceProof(BaseModel):
         """
         original = np.array([each for row in rows for each in row.values], np.float32)
         output = np.asarray(output, np.float32)
+        kept = [place not in row.left_out for row in rows for place in range(len(row.ids))]
+        if not all(kept) and len(output) == len(kept):
+            output = output[kept]
         if output.shape != original.shape:
             return f"it gave {list(output.shape)} values and not {list(original.shape)}"
         head = HEADS[self.task]
@@ -115,11 +121,15 @@ class DeviceProof(BaseModel):
 
 
 class ReferenceRow(NamedTuple):
-    """A row as the tokeniser gave it, and the original's values of it: float32 ``[n, width]``."""
+    """A row as the tokeniser gave it, and the original's values of it: float32 ``[n, width]``.
+
+    ``left_out`` are the places of its tokens of which there is no value.
+    """
 
     ids: Sequence[int]
     type_ids: Sequence[int] | None
     values: Floats
+    left_out: Sequence[int] = ()
 
 
 def proof_of(
@@ -155,6 +165,7 @@ def proof_of(
                 ids=tuple(int(item) for item in each.ids),
                 type_ids=None if not any(each.type_ids or ()) else tuple(each.type_ids or ()),
                 values=tuple(tuple(float(f"{x:.8g}") for x in line) for line in values.tolist()),
+                left_out=tuple(each.left_out),
             )
         )
     return DeviceProof(
@@ -198,7 +209,8 @@ def packed_batch(
         ROW_STARTS: np.array(starts, np.int32),
     }
     if type_ids is not None:
-        batch[TOKEN_TYPE_IDS] = np.fromiter(chain.from_iterable(type_ids), np.uint8, starts[-1])
+        batch[TOKEN_TYPE_IDS] = np.fromiter(chain.from_iterable(type_ids), np.int32, starts[-1])
+        batch[TOKEN_TYPE_IDS] = batch[TOKEN_TYPE_IDS].astype(np.uint8)
     return batch
 
 
