@@ -183,7 +183,7 @@ def collect(
         names = ", ".join(sorted(unread))
         raise BrokenHomeError(f"Nothing was removed: the endpoint file of {names} can't be read.")
     record = state.read_record(opened)
-    store = (record.package_store if record else "") or opened.packages_url
+    store = (record.package_store if record else "") or f"file://{opened.packages}"
     key_file = opened.root / "work" / KEY_FILE  # there is one once a controller has run here
     try:
         if key_file.exists() and (why := StoreMark(store, read_keys(key_file)).foreign()):

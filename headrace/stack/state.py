@@ -104,11 +104,6 @@ class Home:
         return self.root / "packages"
 
     @property
-    def packages_url(self) -> str:
-        """The same as fsspec reads it, which takes no letter of a path for an escaped one."""
-        return f"file://{self.packages}"
-
-    @property
     def model_repository(self) -> Path:
         """What the first embedded Triton loads from."""
         return self.repository_of("triton")

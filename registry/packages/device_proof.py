@@ -121,10 +121,7 @@ class DeviceProof(BaseModel):
 
 
 class ReferenceRow(NamedTuple):
-    """A row as the tokeniser gave it, and the original's values of it: float32 ``[n, width]``.
-
-    ``left_out`` are the places of its tokens of which there is no value.
-    """
+    """A row of tokens, and the original's ``[n, width]`` of those that are not left out."""
 
     ids: Sequence[int]
     type_ids: Sequence[int] | None
