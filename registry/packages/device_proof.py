@@ -40,7 +40,8 @@ class DeviceProofError(Exception):
 class ProofRow(BaseModel):
     """One row of tokens, and what callers see of the original's answer.
 
-    ``values`` is float32 ``[1, width]``, or ``[tokens, width]`` of tasks with values for tokens.
+    ``values`` is float32 ``[1, width]``, or ``[tokens, width]`` of tasks with values for tokens,
+    but for those at the places ``left_out``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,9 +49,7 @@ class ProofRow(BaseModel):
     ids: tuple[_Id, ...] = Field(min_length=1)
     type_ids: tuple[_TypeId, ...] | None = Field(None, description="None: all are 0")
     values: tuple[tuple[float, ...], ...] = Field(min_length=1)
-    left_out: tuple[_Id, ...] = Field(
-        (), description="places of tokens without values", exclude_if=lambda places: not places
-    )
+    left_out: tuple[_Id, ...] = Field((), exclude_if=lambda places: not places)
 
     @model_validator(mode="after")
     def _one_type_for_each_id(self) -> Self:
