@@ -40,8 +40,7 @@ class DeviceProofError(Exception):
 class ProofRow(BaseModel):
     """One row of tokens, and what callers see of the original's answer.
 
-    ``values`` is float32 ``[1, width]``, or ``[tokens, width]`` of tasks with values for tokens,
-    but for those at the places ``left_out``.
+    ``values`` is float32 ``[1, width]``, or ``[tokens, width]`` of all tokens but ``left_out``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -205,8 +204,7 @@ def packed_batch(
         ROW_STARTS: np.array(starts, np.int32),
     }
     if type_ids is not None:
-        batch[TOKEN_TYPE_IDS] = np.fromiter(chain.from_iterable(type_ids), np.int32, starts[-1])
-        batch[TOKEN_TYPE_IDS] = batch[TOKEN_TYPE_IDS].astype(np.uint8)
+        batch[TOKEN_TYPE_IDS] = np.array([*chain(*type_ids)], np.int32).astype(np.uint8)
     return batch
 
 
