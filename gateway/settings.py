@@ -202,7 +202,7 @@ class Settings:
     @property
     def packages_url(self) -> str:
         """The package store's URL."""
-        return self.store_url or (self.home_folder / "packages").absolute().as_uri()
+        return self.store_url or f"file://{(self.home_folder / 'packages').absolute()}"
 
     @property
     def cache_folder(self) -> Path:

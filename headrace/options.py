@@ -7,6 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -66,6 +67,24 @@ def _list_stored(context: typer.Context) -> tuple[ModelEndpoint, ...]:
         return ()
 
 
+def checked_url(url: str | None) -> str | None:
+    """An address of HTTP as it was given; refuses one that no client takes."""
+    with suppress(ValueError):
+        parts = urlsplit(url or "http://host")
+        if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
+            return url
+    raise typer.BadParameter(f"{url} is no address such as http://host:8080")
+
+
+def checked_brokers(brokers: str | None) -> str | None:
+    """Addresses of Kafka as they were given; refuses one without a port."""
+    for broker in (brokers or "host:1").split(","):
+        host, _, port = broker.strip().rpartition(":")
+        if not (host and port.isdecimal() and 0 < int(port) < 65536):
+            raise typer.BadParameter(f"{broker} is no address such as host:9092")
+    return brokers
+
+
 Home = Annotated[
     Path,
     typer.Option(
@@ -83,6 +102,7 @@ Details = Annotated[
 Gateway = Annotated[
     str | None,
     typer.Option(
+        callback=checked_url,
         envvar="HEADRACE_URL",
         help="The gateway's address; by default that of the stack that runs on --home.",
     ),
@@ -90,6 +110,7 @@ Gateway = Annotated[
 Kafka = Annotated[
     str | None,
     typer.Option(
+        callback=checked_brokers,
         envvar="HEADRACE_KAFKA",
         help="Kafka's host:port; by default that of the stack that runs on --home.",
     ),

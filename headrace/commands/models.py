@@ -16,7 +16,7 @@ from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, NotRunningError, RefusedError, RequestFailedError
 from headrace.home import Cluster, Where
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, find_place, make_absolute
+from headrace.options import HOME, Home, checked_url, find_place, make_absolute
 from headrace.program import App, refuse_cluster
 from headrace.stack import answers, state
 from service import json_files
@@ -44,7 +44,7 @@ def models(
     home: Home = HOME,
     mlflow_uri: Annotated[
         str | None,
-        typer.Option(help="URL of MLflow; by default that of the stack that runs on --home."),
+        typer.Option(callback=checked_url, help="URL of MLflow; else that of the stack on --home."),
     ] = None,
 ) -> None:
     """Lists registered models, their versions, and what became of each."""
@@ -183,7 +183,7 @@ def collect(
         names = ", ".join(sorted(unread))
         raise BrokenHomeError(f"Nothing was removed: the endpoint file of {names} can't be read.")
     record = state.read_record(opened)
-    store = (record.package_store if record else "") or opened.packages.as_uri()
+    store = (record.package_store if record else "") or f"file://{opened.packages}"
     key_file = opened.root / "work" / KEY_FILE  # there is one once a controller has run here
     try:
         if key_file.exists() and (why := StoreMark(store, read_keys(key_file)).foreign()):

@@ -117,4 +117,4 @@ def free(root: Path, url: str | None, *, force: bool, now: float) -> None:
 def _url_of(root: Path) -> str:
     home = homes.open_home(root)
     record = state.read_record(home)
-    return (record.package_store if record else "") or home.packages.as_uri()
+    return (record.package_store if record else "") or f"file://{home.packages}"

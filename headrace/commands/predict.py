@@ -51,7 +51,7 @@ def predict(
     table = table_of("text", "answer")
     for text, result in zip(texts, answer.json(), strict=False):
         table.add_row(_cut_text(text), show(result))
-    console.print(table, highlight=False)
+    console.print(table, highlight=False, markup=False)
     console.print(f"version {answer.headers.get('x-headrace-version', '?')}", style="dim")
 
 

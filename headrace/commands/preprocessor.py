@@ -266,7 +266,7 @@ def _show(results: Sequence[PreprocessorResult]) -> None:
     for name, told in summary["observed"].items():
         table.add_row(strip_controls(name), str(told.pop("values")), json.dumps(told))
     if summary["observed"]:
-        console.print(table)
+        console.print(table, markup=False)
     times = summary["milliseconds"]
     print_line(
         f"{len(results)} requests, {summary['failed']} failed; one took {times['median']:.2f} ms "

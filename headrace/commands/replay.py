@@ -95,7 +95,7 @@ def replay(
     if is_structured():
         print_json(summary)
     else:
-        console.print(_picture(summary))
+        console.print(_picture(summary), markup=False)
     if tally.failures and not tally.versions:
         raise RequestFailedError(f"No request was answered: {next(iter(tally.failures))}")
 

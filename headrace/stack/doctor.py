@@ -5,6 +5,7 @@
 
 import os
 import platform
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ GATEWAY_BYTES = 110_000_000  # seen in use, of each further gateway
 TRITON_BYTES = 220_000_000  # seen in use, of each further Triton with its loader
 SHARED_MEMORY_BYTES = 64_000_000  # what Triton's Python backend takes for one model
 
+_URL_SIGN = re.compile(r"\?|%[\da-fA-F]{2}")
 _SHM = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
 
 
@@ -181,6 +183,8 @@ def _home(machine: Machine, settings: StackSettings) -> Finding:
     fault = machine.home_fault
     if not fault and not settings.kafka_bootstrap and "," in str(settings.home):
         fault = "has a comma, at which Kafka splits the names of its folders"
+    if not fault and not settings.mlflow_uri and _URL_SIGN.search(str(settings.home)):
+        fault = "has a ?, or a % before two digits, which MLflow takes for signs of a URL"
     if not fault:
         return Finding("home", FindingLevel.OK, str(settings.home))
     return Finding(

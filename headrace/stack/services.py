@@ -308,8 +308,8 @@ def _gateway(
 
 
 def _store_url(settings: StackSettings, home: Home) -> str:
-    """Where packages lie: the existing store, else a folder of the home."""
-    return settings.package_store or home.packages.as_uri()
+    """Where packages lie: the existing store, else a folder of the home, which fsspec reads raw."""
+    return settings.package_store or f"file://{home.packages}"
 
 
 def _python(module: str, **flags: str | float | Path) -> tuple[str, ...]:

@@ -309,7 +309,7 @@ def _check_database(path: Path) -> None:
     if not path.exists():
         return
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        with contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
             tables = {
                 name
                 for (name,) in database.execute("select name from sqlite_master where type='table'")

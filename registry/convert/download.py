@@ -109,6 +109,8 @@ def recognise(fetched: FetchedVersion, request: ConversionRequest) -> Downloaded
         if time.time() - version.created < _STILL_ARRIVING_SECONDS:
             raise EnvironmentFaultError(f"{error} (the version is new: looking again)") from error
         raise
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise VersionError(f"its files hold what can't be read: {error!r:.200}") from error
     code = _code(folder, fetched.refused, allowed=request.model_code)
     return DownloadedVersion(version, fetched.run, original, texts.find((folder, beside)), code)
 

@@ -158,7 +158,7 @@ def _read(path: Path) -> list[_Row]:
         else:
             table = csv.DictReader(content.splitlines(keepends=True))
             rows = [(row["text"], row.get("text_pair")) for row in table]
-    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
         raise VersionError(f"{path.name} can't be read as evaluation texts: {error}") from error
     texts = [text for row in rows for text in row if text is not None]
     if not all(isinstance(text, str) for text in (*texts, *(row[0] for row in rows))):

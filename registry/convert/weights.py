@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from contracts.manifest import MODEL_CONFIG, WEIGHTS, PackedDense
 from registry.convert.errors import VersionError
@@ -99,6 +100,19 @@ def digest_numbers(files: Iterable[Path]) -> str:
             for chunk in _chunks(file, _bytes(entry)):
                 found.update(_widen(chunk, entry["dtype"]))
     return found.hexdigest()
+
+
+def read_numbers(path: Path) -> dict[str, NDArray[np.float32]]:
+    """All tensors of a file as float32; raises ``VersionError``, and ``ValueError`` for others."""
+    shard, found = _shard(path), {}
+    with path.open("rb") as file:
+        for name, entry in shard.tensors.items():
+            if entry["dtype"] not in _WIDENED:
+                raise ValueError(f"{name} is {entry['dtype']}, not one of {', '.join(_WIDENED)}")
+            file.seek(shard.begin + entry["data_offsets"][0])
+            numbers = np.frombuffer(_widen(file.read(_bytes(entry)), entry["dtype"]), "<f4")
+            found[name] = numbers.reshape(entry["shape"])
+    return found
 
 
 def _widen(data: bytes, dtype: str) -> bytes:

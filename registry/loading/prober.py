@@ -145,6 +145,7 @@ class Prober:
         lost = ""
         here = {ref.triton_model for ref in (*self._stable(), *self._others())}
         self._refusals = {name: count for name, count in self._refusals.items() if name in here}
+        self._manifests = {name: each for name, each in self._manifests.items() if name in here}
         try:
             await self._triton.held(())
             for ref in self._stable():
@@ -235,8 +236,8 @@ class Prober:
         return before is not None and count != before
 
     async def _manifest_of(self, ref: ModelRef) -> Manifest:
-        known = self._manifests.get(ref.package)
+        known = self._manifests.get(ref.triton_model)
         if known is None:
             known = await asyncio.to_thread(self._manifest, ref)
-            self._manifests[ref.package] = known
+            self._manifests[ref.triton_model] = known
         return known

@@ -12,7 +12,7 @@ from typing import Protocol
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from registry.errors import RegistryError
-from registry.packages.store import PackageDamagedError, PackageStore, StoreError
+from registry.packages.store import ASIDE, PackageDamagedError, PackageStore, StoreError
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,13 @@ class PackageCache(Protocol):
 
 
 class LocalPackages:
-    """One folder a package under ``folder``, filled from the store."""
+    """One folder a package under ``folder``, which is one process' own, filled from the store."""
 
     def __init__(self, store: PackageStore, folder: Path) -> None:
         self._store = store
         self._folder = folder
+        for begun in folder.glob(f"{ASIDE}*"):  # by a process that was killed
+            shutil.rmtree(begun, ignore_errors=True)
 
     def fetch(self, ref: ModelRef) -> Path:
         """The package's folder, proved; from the store if it is not here or was damaged here.

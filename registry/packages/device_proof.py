@@ -30,7 +30,7 @@ _DIFFERENCES = ("max_abs_difference", "mean_abs_difference", "min_cosine")
 
 # What its tensors hold: numpy refuses others by an error that is none of a package's.
 _Id = Annotated[int, Field(ge=0, lt=1 << 31)]
-_TypeId = Annotated[int, Field(ge=0, lt=1 << 8)]
+_TypeId = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 
 
 class DeviceProofError(Exception):
@@ -40,7 +40,7 @@ class DeviceProofError(Exception):
 class ProofRow(BaseModel):
     """One row of tokens, and what callers see of the original's answer.
 
-    ``values`` is float32 ``[1, width]``, or ``[tokens, width]`` of tasks with values for tokens.
+    ``values`` is float32 ``[1, width]``, or ``[tokens, width]`` of all tokens but ``left_out``.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +48,7 @@ class ProofRow(BaseModel):
     ids: tuple[_Id, ...] = Field(min_length=1)
     type_ids: tuple[_TypeId, ...] | None = Field(None, description="None: all are 0")
     values: tuple[tuple[float, ...], ...] = Field(min_length=1)
+    left_out: tuple[_Id, ...] = Field((), exclude_if=lambda places: not places)
 
     @model_validator(mode="after")
     def _one_type_for_each_id(self) -> Self:
@@ -90,6 +91,9 @@ class DeviceProof(BaseModel):
         """
         original = np.array([each for row in rows for each in row.values], np.float32)
         output = np.asarray(output, np.float32)
+        kept = [place not in row.left_out for row in rows for place in range(len(row.ids))]
+        if not all(kept) and len(output) == len(kept):
+            output = output[kept]
         if output.shape != original.shape:
             return f"it gave {list(output.shape)} values and not {list(original.shape)}"
         head = HEADS[self.task]
@@ -115,11 +119,12 @@ class DeviceProof(BaseModel):
 
 
 class ReferenceRow(NamedTuple):
-    """A row as the tokeniser gave it, and the original's values of it: float32 ``[n, width]``."""
+    """A row of tokens, and the original's ``[n, width]`` of those that are not left out."""
 
     ids: Sequence[int]
     type_ids: Sequence[int] | None
     values: Floats
+    left_out: Sequence[int] = ()
 
 
 def proof_of(
@@ -155,6 +160,7 @@ def proof_of(
                 ids=tuple(int(item) for item in each.ids),
                 type_ids=None if not any(each.type_ids or ()) else tuple(each.type_ids or ()),
                 values=tuple(tuple(float(f"{x:.8g}") for x in line) for line in values.tolist()),
+                left_out=tuple(each.left_out),
             )
         )
     return DeviceProof(
@@ -198,7 +204,7 @@ def packed_batch(
         ROW_STARTS: np.array(starts, np.int32),
     }
     if type_ids is not None:
-        batch[TOKEN_TYPE_IDS] = np.fromiter(chain.from_iterable(type_ids), np.uint8, starts[-1])
+        batch[TOKEN_TYPE_IDS] = np.array([*chain(*type_ids)], np.int32).astype(np.uint8)
     return batch
 
 

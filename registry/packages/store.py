@@ -28,7 +28,7 @@ from contracts.manifest import MANIFEST, Manifest
 from contracts.model import PACKAGE_ID, ModelRef
 from service import durable
 
-_ASIDE = ".aside-"
+ASIDE = ".aside-"
 _MOST_MANIFEST_BYTES = 64 << 20
 _LOOKS, _LOOK_PAUSES = 5, Backoff(0.02, 0.2)  # at what was written, before it is doubted
 # What a file of a package may be called: no name leads out of the package's folder.
@@ -202,7 +202,7 @@ class PackageStore:
             return [
                 name
                 for name in names
-                if name.startswith(_ASIDE)
+                if name.startswith(ASIDE)
                 or (PACKAGE_ID.fullmatch(name) and not self._has_manifest(name))
             ]
 
@@ -286,7 +286,7 @@ class PackageStore:
     def _replace(self, folder: Path, name: str, manifest: Manifest, package: str) -> None:
         """Puts one file in the place of what is there; readers see the one or the other."""
         target = Path(self._path(package, name))
-        aside = Path(self._root) / f"{_ASIDE}{uuid.uuid4().hex}"
+        aside = Path(self._root) / f"{ASIDE}{uuid.uuid4().hex}"
         try:
             if name == MANIFEST:
                 aside.write_bytes(manifest.canonical())
@@ -300,7 +300,7 @@ class PackageStore:
 
     def _delete_by_move(self, target: Path) -> None:
         """Out of the way first, so that a kill leaves its name free."""
-        aside = target.with_name(f"{_ASIDE}{uuid.uuid4().hex}")
+        aside = target.with_name(f"{ASIDE}{uuid.uuid4().hex}")
         try:
             target.rename(aside)
         except FileNotFoundError:
@@ -460,7 +460,7 @@ def _make_aside(target: Path, *, on_disk: bool = False) -> Iterator[Path]:
     ``on_disk``: and synced. A copy that is proved at each use need not be.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f"{_ASIDE}{uuid.uuid4().hex}")
+    aside = target.with_name(f"{ASIDE}{uuid.uuid4().hex}")
     aside.mkdir()
     try:
         yield aside

@@ -211,6 +211,26 @@ def test_a_gateway_that_does_not_answer_is_a_sentence(tmp_path: Path) -> None:
     assert str(port) in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (("predict", "tone", "text", "--url"), "http://host:abc"),
+        (("predict", "tone", "text", "--url"), "http://host:99999"),
+        (("predict", "tone", "text", "--url"), "http://[::1"),
+        (("predict", "tone", "text", "--url"), "host:8080"),
+        (("replay", "t.txt", "--endpoint", "tone", "--rate", "1", "--url"), "http://host:abc"),
+        (("models", "--mlflow-uri"), "http://host:abc"),
+        (("recount", "--kafka"), "host"),
+        (("stats", "unk-words", "tone", "--kafka"), "host:9092,other"),
+        (("recount", "--kafka"), "host:99999"),
+    ],
+)
+def test_an_address_that_is_none_is_a_wrong_usage(words: tuple[str, ...], value: str) -> None:
+    result = run(*words, value)
+    assert result.exit_code == 2, result.exception
+    assert "is no address such as" in result.stderr
+
+
 def test_gc_removes_nothing_while_an_endpoint_can_not_be_read(tmp_path: Path) -> None:
     root = home_with_an_endpoint(tmp_path / "h")
     (root / "endpoints" / "mood.json").write_text("{")

@@ -84,6 +84,7 @@ def detect(
     spans = next((path for path in folders if (path / gliner.CONFIG).is_file()), None)
     if spans is not None:
         gliner.require_served(spans)
+        refuse_adapters(folder, has_model=any(_weights(spans)))
         _require_weights(folder, spans, refused)
         return gliner.read_model(spans, _tokenizer(folder, spans, tokenizers), task)
     return _detect_transformer(

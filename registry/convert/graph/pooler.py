@@ -4,8 +4,6 @@ The formulas are those of sentence-transformers. Padding never counts: every mod
 through the attention mask. It never runs a graph.
 """
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +12,13 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from contracts.tasks import ATTENTION_MASK
+from registry.convert import weights
 from registry.convert.errors import VersionError
 from registry.convert.flavours.original import Pooling, PoolingMode
 
 _PREFIX = "headrace"
 _SMALLEST_OPSET = 13  # ReduceSum takes its axes as an input from here on
 _TINY = 1e-9
-# How each of the format's kinds is read; numpy has no bfloat16.
-_NUMBERS: Mapping[str, type[np.generic]] = {
-    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": np.uint16
-}  # fmt: skip
 
 
 class Pooler:
@@ -125,7 +120,7 @@ def _read_dense(path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32] | 
         VersionError: the file holds something else, which the library would not load either.
     """
     try:
-        tensors = _read_safetensors(path)
+        tensors = weights.read_numbers(path)
         weight, bias = tensors.pop("linear.weight"), tensors.pop("linear.bias", None)
         if tensors:
             raise ValueError(f"it holds {min(tensors)}, which no such module has")
@@ -137,34 +132,10 @@ def _read_dense(path: Path) -> tuple[NDArray[np.float32], NDArray[np.float32] | 
         raise VersionError(
             f"the weights of a Dense module can't be read: there is no {error.args[0]}"
         ) from error
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, VersionError) as error:
         raise VersionError(f"the weights of a Dense module can't be read: {error}") from error
     return np.ascontiguousarray(weight.T), bias
 
 
 def _size(values: NDArray[np.float32]) -> str:
     return " x ".join(map(str, values.shape))
-
-
-def _read_safetensors(path: Path) -> dict[str, NDArray[np.float32]]:
-    """All tensors of a safetensors file as float32.
-
-    The format is a JSON header and plain numbers behind it: these lines read it without torch and
-    without one more dependency.
-    """
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = json.loads(data[8 : 8 + size])
-    found = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        kind = _NUMBERS.get(entry["dtype"])
-        if kind is None:
-            raise ValueError(f"{name} is {entry['dtype']}, not one of {', '.join(_NUMBERS)}")
-        start, end = entry["data_offsets"]
-        values = np.frombuffer(data[8 + size + start : 8 + size + end], dtype=kind)
-        if kind is np.uint16:  # the upper half of a float32
-            values = (values.astype(np.uint32) << 16).view(np.float32)
-        found[name] = values.reshape(entry["shape"]).astype(np.float32)
-    return found

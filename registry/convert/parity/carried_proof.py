@@ -30,9 +30,12 @@ def make_device_proof(comparison: Comparison, proof: Proof, *, type_ids: bool) -
 def _references(texts: TokenisedTexts, values: Floats, rank: int) -> list[ReferenceRow]:
     """Each text's row, with its own part of the original's values."""
     found, begin = [], 0
-    types = texts.encoded.type_ids
+    types, sides = texts.encoded.type_ids, texts.encoded.sides
     for index, ids in enumerate(texts.encoded.ids):
-        end = begin + (len(ids) if rank > 2 else 1)
-        found.append(ReferenceRow(ids, None if types is None else types[index], values[begin:end]))
+        left_out = sides.left_out[index] if sides else []
+        end = begin + (len(ids) - len(left_out) if rank > 2 else 1)
+        own = None if types is None else types[index]
+        if end > begin:
+            found.append(ReferenceRow(ids, own, values[begin:end], left_out))
         begin = end
     return found

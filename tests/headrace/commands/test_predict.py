@@ -1,5 +1,8 @@
+import httpx
 import pytest
+from typer.testing import CliRunner
 
+from headrace.cli import app
 from headrace.commands.predict import show
 
 
@@ -18,3 +21,14 @@ from headrace.commands.predict import show
 )
 def test_an_answer_is_shown_in_a_line(result: object, shown: str) -> None:
     assert show(result) == shown
+
+
+def test_texts_and_labels_are_shown_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def post(url: str, **_: object) -> httpx.Response:
+        return httpx.Response(200, json=[{"label": "[/neg]", "score": 1.0}])
+
+    monkeypatch.setattr(httpx, "post", post)
+    shown = CliRunner().invoke(app, ["predict", "tone", "a [/] [red]b", "--url", "http://g"])
+    assert shown.exit_code == 0, shown.exception
+    assert "a [/] [red]b" in shown.output
+    assert "[/neg] 1.000" in shown.output

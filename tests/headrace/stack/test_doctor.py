@@ -71,6 +71,14 @@ def test_a_home_with_a_comma_is_refused_for_kafka_would_split_it() -> None:
     assert not bad(GOOD, replace(settings, kafka_bootstrap="k:1"))
 
 
+@pytest.mark.parametrize("name", ["a%20b", "who?"])
+def test_a_home_that_mlflow_would_look_for_elsewhere_is_refused(name: str) -> None:
+    settings = replace(SETTINGS, home=Path("/", name))
+    assert "MLflow" in bad(GOOD, settings)["home"]
+    assert not bad(GOOD, replace(settings, mlflow_uri="http://m"))
+    assert not bad(GOOD, replace(SETTINGS, home=Path("/100 % c#")))
+
+
 def test_a_home_that_can_not_be_is_a_finding_and_no_traceback(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")

@@ -2,6 +2,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fsspec.core import url_to_fs
 
 from contracts.ceilings import Ceilings
 from gateway.settings import Settings
@@ -54,6 +55,17 @@ def test_every_part_that_reads_packages_finds_them_where_the_user_says() -> None
     own = services.plan(EXISTING, Home(Path("/h")), {})
     told = {item.name for item in own if "--store-url=file:///h/packages" in item.argv}
     assert told == {"loader", "controller", "stats", "gateway"}
+
+
+@pytest.mark.parametrize("name", ["Jürgen Müller", "50%25", "c#", "a?b"])
+def test_packages_lie_in_a_home_of_any_name(name: str) -> None:
+    home = Home(Path("/h") / name)
+    gateway = Settings(home=str(home.root))
+    assert url_to_fs(gateway.packages_url)[1] == str(home.packages)
+    plan = services.plan(EXISTING, home, {})
+    told = {word for each in plan for word in each.argv if word.startswith("--store-url=")}
+    (url,) = (word.removeprefix("--store-url=") for word in told)
+    assert url_to_fs(url)[1] == str(home.packages)
 
 
 def test_the_gateway_asks_for_keys_only_where_a_file_is_named() -> None:

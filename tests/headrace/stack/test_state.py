@@ -44,6 +44,17 @@ def test_a_home_whose_making_was_cut_short_is_completed(tmp_path: Path) -> None:
     assert make(tmp_path / "home").endpoints.is_dir()
 
 
+def test_a_home_whose_name_has_a_hash_opens_again_and_leaves_nothing_beside_it(
+    tmp_path: Path,
+) -> None:
+    home = make(tmp_path / "c#" / "home")
+    with closing(sqlite3.connect(home.mlflow / "mlflow.db")) as database:
+        database.execute("create table half (made)")
+    with pytest.raises(BrokenHomeError, match="half-written"):
+        make(home.root)
+    assert [path.name for path in tmp_path.iterdir()] == ["c#"]
+
+
 def test_a_folder_of_somebody_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(BrokenHomeError, match="not a Headrace home"):

@@ -86,6 +86,13 @@ async def test_one_row_of_the_shortest_bucket_is_run_on_each_stable_model(
     assert harness.prober.fault() == ""
 
 
+async def test_a_manifest_is_forgotten_with_its_model(harness: ProberHarness) -> None:
+    for stable in ((STABLE,), (OTHER,), (STABLE,)):
+        harness.stable = stable
+        await harness.prober.probe()
+    assert harness.read == ["1", "2", "1"]
+
+
 async def test_a_triton_that_hangs_is_found_at_the_second_time_and_forgiven_when_it_answers(
     harness: ProberHarness,
 ) -> None:

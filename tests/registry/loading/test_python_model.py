@@ -61,6 +61,16 @@ def test_a_gpu_without_cuda_in_onnx_runtime_is_refused_and_no_cpu_taken(
         model.providers("GPU", "0")
 
 
+def test_float32_is_float32_on_a_gpu(model: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = "CUDAExecutionProvider"
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [cuda])
+    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    (name, options), cpu = model.providers("GPU", "1")
+    assert (name, cpu) == (cuda, "CPUExecutionProvider")
+    # Else ONNX Runtime keeps ten bits of each factor, and the limits of fp32 are not kept to.
+    assert options == {"device_id": 1, "use_tf32": 0}
+
+
 def test_a_session_that_left_cuda_out_is_refused(model: ModuleType, tmp_path: Path) -> None:
     graph = tmp_path / "model.onnx"
     graph.write_bytes(classifier().SerializeToString())

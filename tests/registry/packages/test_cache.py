@@ -7,7 +7,7 @@ from registry_fakes import packed
 
 from contracts.manifest import MODEL_ONNX
 from registry.packages.cache import LocalPackages, PackageUnavailableError
-from registry.packages.store import PackageStore
+from registry.packages.store import ASIDE, PackageStore
 
 
 class CacheHarness:
@@ -27,6 +27,16 @@ def test_a_package_is_fetched_once_and_used_without_the_store(harness: CacheHarn
     harness.store.delete(harness.ref.package)
     assert harness.packages.fetch(harness.ref) == folder
     assert (folder / MODEL_ONNX).read_bytes() == b"weights"
+
+
+def test_a_copy_that_a_killed_loader_had_begun_is_removed_at_the_next_start(
+    harness: CacheHarness, tmp_path: Path
+) -> None:
+    whole = harness.packages.fetch(harness.ref)
+    (begun := whole.with_name(f"{ASIDE}0")).mkdir()
+    (begun / MODEL_ONNX).write_bytes(b"wei")
+    LocalPackages(harness.store, tmp_path / "local")
+    assert list(whole.parent.iterdir()) == [whole]
 
 
 def test_a_damaged_copy_is_fetched_again(harness: CacheHarness) -> None:

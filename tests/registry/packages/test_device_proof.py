@@ -136,6 +136,39 @@ def test_values_of_tokens_are_compared_token_by_token() -> None:
     assert made.check(made.rows, logits[::-1])
 
 
+def test_a_row_says_words_and_labels_by_its_type_ids_as_gliner_has_it() -> None:
+    types = [0, -1, -(1 << 20) - 300, 300]
+    made = proof_of(
+        [ReferenceRow([1, 2, 3, 4], types, vectors(4))],
+        task=Task.ENTITY_RECOGNITION,
+        multi_label=False,
+        type_ids=True,
+        scale=1.0,
+        limits={},
+    )
+    read_again = DeviceProof.model_validate_json(made.model_dump_json())
+    assert read_again.rows[0].type_ids == tuple(types)
+
+
+def test_tokens_that_are_no_part_of_an_answer_are_not_compared() -> None:
+    given = vectors(5)
+    references = [
+        ReferenceRow([1, 2, 3], None, given[[0, 2]], left_out=[1]),
+        ReferenceRow([4, 5], None, given[3:]),
+    ]
+    made = proof_of(
+        references,
+        task=Task.MULTI_VECTOR_EMBEDDING,
+        multi_label=False,
+        type_ids=False,
+        scale=1.0,
+        limits=LIMITS,
+    )
+    rows = sorted(made.rows, key=lambda row: row.ids)
+    assert made.check(rows, given) == ""
+    assert made.check(rows, given[[0, 2, 1, 3, 4]])
+
+
 def test_a_proof_of_wide_values_has_few_rows_and_still_the_longest() -> None:
     wide = np.ones((20, MOST_VALUES // 4), np.float32)
     made = proof(wide, Task.SPARSE_EMBEDDING)
@@ -166,7 +199,7 @@ def test_a_file_that_is_no_proof_is_told(tmp_path: Path) -> None:
     [
         '{"ids": [1099511627776], "values": [[1.0]]}',
         '{"ids": [-1], "values": [[1.0]]}',
-        '{"ids": [1], "type_ids": [256], "values": [[1.0]]}',
+        '{"ids": [1], "type_ids": [2147483648], "values": [[1.0]]}',
         '{"ids": [1, 2], "type_ids": [0], "values": [[1.0]]}',
     ],
 )

@@ -79,6 +79,13 @@ def test_a_kind_that_is_not_served_is_named_before_its_missing_files(tmp_path: P
         detect(tmp_path, refused=("pytorch_model.bin",))
 
 
+def test_an_adapter_beside_it_is_refused_by_name(tmp_path: Path) -> None:
+    write_json(checkpoint(tmp_path) / "adapter_config.json", {"peft_type": "LORA"})
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    with pytest.raises(VersionError, match="a LORA adapter beside the model"):
+        detect(tmp_path)
+
+
 def test_an_endpoint_of_another_task_is_told_what_it_does(tmp_path: Path) -> None:
     with pytest.raises(VersionError, match="asks for text-embedding, but GLiNER does entity-reco"):
         detect(checkpoint(tmp_path), task=Task.TEXT_EMBEDDING)
