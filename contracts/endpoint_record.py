@@ -160,6 +160,9 @@ def _sentences(status: EndpointStatus, most: int, notes: int) -> dict[str, objec
         "unguarded": shorten(status.unguarded, most),
         "notes": tuple(shorten(note, most) for note in status.notes[:notes]),
         "refused": tuple(shorten(note, most) for note in status.refused[:notes]),
+        "waits": tuple(
+            wait.model_copy(update={"what": shorten(wait.what, most)}) for wait in status.waits
+        ),
     }
 
 

@@ -12,6 +12,8 @@ from contracts.endpoint import (
     Rejection,
     Route,
     Transition,
+    Wait,
+    WaitsFor,
 )
 from contracts.endpoint_record import (
     SUMMARY_BYTES,
@@ -160,6 +162,13 @@ def test_a_summary_is_small_and_leaves_what_is_followed_as_it_is(status: Endpoin
         assert state.model_dump(exclude=own) == whole.model_dump(exclude=own)
     left = len(status.history) > len(found.history) or len(status.rejected) > len(found.rejected)
     assert not left or "left out here for room" in found.notes[-1]
+
+
+def test_long_words_of_what_is_waited_for_leave_a_summary_small() -> None:
+    waits = tuple(Wait(cause=cause, since=0, what="w" * 5000) for cause in list(WaitsFor)[:6])
+    found = summary(EndpointStatus(waits=waits))
+    assert len(found.model_dump_json(by_alias=True).encode()) <= SUMMARY_BYTES
+    assert [wait.cause for wait in found.waits] == [wait.cause for wait in waits]
 
 
 @settings(max_examples=50)
