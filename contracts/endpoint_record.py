@@ -56,7 +56,11 @@ def ref_to(text: str, before: RecordRef | None) -> RecordRef:
 
 
 def read(ref: RecordRef, text: str | None) -> EndpointStatus | None:
-    """The whole status of a record's text; None if it is not the text that ``ref`` names."""
+    """The whole status of a record's text; None if it is not the text that ``ref`` names.
+
+    Raises:
+        ValueError: it is, and has what this release does not know.
+    """
     if text is None or ref_to(text, ref) != ref:
         return None
     return EndpointStatus.model_validate_json(text)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from registry_fakes import endpoint, ref
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, Route, Transition
+from contracts.endpoint_record import ref_to
 from contracts.rollout import RolloutState
 from registry.errors import EndpointConflictError
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
@@ -214,6 +215,26 @@ def test_a_record_that_is_gone_or_of_another_time_leaves_a_rollout_without_evide
     assert lost is not None
     again.put(lost.model_copy(update={"status": rolling(3)}))
     assert counted(in_cluster(fake).get("e")) == 3
+
+
+def test_a_record_of_another_release_holds_its_endpoint_and_no_other(
+    fake: Fake,
+) -> None:
+    in_cluster(fake).put(endpoint(rolling(1)))
+    path = layout.collection(NAMESPACE).path
+    (record,) = fake.all("endpointrecords")
+    text = record["text"].replace("{", '{"field_of_a_later_release":1,', 1)
+    fake.write(path, {**record, "text": text})
+    store = KubernetesEndpointStore(fake.client(), NAMESPACE)
+    found = store.get("e")
+    assert found is not None
+    ref = ref_to(text, None)
+    store.put(found.model_copy(update={"status": found.status.model_copy(update={"record": ref})}))
+    in_cluster(fake).put(endpoint(rolling(2), name="other"))
+    again = in_cluster(fake)
+    assert [counted(each) for each in again.list()] == [2]
+    assert again.unreadable == {"e"}
+    assert in_cluster(fake, for_people=True).list()[0].status.notes
 
 
 def test_a_record_that_a_person_removed_is_made_again(fake: Fake) -> None:
