@@ -56,11 +56,7 @@ def ref_to(text: str, before: RecordRef | None) -> RecordRef:
 
 
 def read(ref: RecordRef, text: str | None) -> EndpointStatus | None:
-    """The whole status of a record's text; None if it is not the text that ``ref`` names.
-
-    Raises:
-        ValueError: it is, and has what this release does not know.
-    """
+    """The whole status; None if ``ref`` names another text. ``ValueError``: of another release."""
     if text is None or ref_to(text, ref) != ref:
         return None
     return EndpointStatus.model_validate_json(text)

@@ -156,8 +156,7 @@ def join_record(endpoint: ModelEndpoint, found: Records) -> ModelEndpoint | None
     try:
         status = endpoint_record.read(ref, text)
     except ValueError as error:
-        said = " ".join(str(error).split())[:300]
-        raise OSError(f"it is of another release: {said}") from error
+        raise OSError(f"it is of another release: {' '.join(str(error).split())[:300]}") from error
     if status is None:
         return None
     status = status.model_copy(update={"outdated": endpoint.status.outdated})
