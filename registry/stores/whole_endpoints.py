@@ -45,6 +45,7 @@ class WholeEndpoints:
         self._records = records
         self._for_people = for_people
         self._known: dict[str, _FollowedEndpoint] = {}
+        self._unsure: set[str] = set()  # whose last summary may be stored, and name its record
 
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint, by name; see the Protocol."""
@@ -87,12 +88,17 @@ class WholeEndpoints:
         before, text = known.summary.status.record, endpoint_record.text_of(status)
         ref = endpoint_record.ref_to(text, before)
         if ref != before:
+            if endpoint.name in self._unsure:
+                self._is_still(known.summary)()
             try:
                 self._records.write(known.summary, ref.slot, text, self._is_still(known.summary))
             except ConflictError as error:
                 raise EndpointConflictError(f"endpoint {endpoint.name}: {error}") from error
         summary = summary.model_copy(update={"record": ref})
-        return self._learn(self._read_stored(endpoint, summary), status)
+        self._unsure.add(endpoint.name)
+        stored = self._read_stored(endpoint, summary)
+        self._unsure.discard(endpoint.name)
+        return self._learn(stored, status)
 
     def delete(self, name: str) -> None:
         """Removes an endpoint and its records."""

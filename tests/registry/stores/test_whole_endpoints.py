@@ -237,6 +237,35 @@ def test_a_record_of_another_release_holds_its_endpoint_and_no_other(
     assert in_cluster(fake, for_people=True).list()[0].status.notes
 
 
+class UnheardSummaries(KubernetesEndpointStore):
+    """A write is done, and its answer is lost."""
+
+    loses = False
+
+    def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
+        done = super().put(endpoint)
+        if self.loses:
+            raise ApiUnavailableError("no answer in time")
+        return done
+
+
+def test_a_write_whose_answer_was_lost_keeps_its_record_until_the_watch_tells_of_it(
+    fake: Fake,
+) -> None:
+    summaries = UnheardSummaries(fake.client(), NAMESPACE)
+    store = WholeEndpoints(summaries, ClusterRecords(fake.client(), NAMESPACE))
+    read = store.put(endpoint(rolling(1)))
+    summaries.loses = True
+    with pytest.raises(ApiUnavailableError):
+        store.put(read.model_copy(update={"status": rolling(2)}))
+    summaries.loses = False
+    with pytest.raises(EndpointConflictError):
+        store.put(read.model_copy(update={"status": rolling(3)}))
+    assert counted(in_cluster(fake).get("e")) == 2
+    read = store.put(store.list()[0].model_copy(update={"status": rolling(4)}))
+    assert counted(in_cluster(fake).get("e")) == 4
+
+
 def test_a_record_that_a_person_removed_is_made_again(fake: Fake) -> None:
     store = in_cluster(fake)
     read = store.put(endpoint(rolling(1)))
