@@ -30,7 +30,7 @@ def advance(
     *,
     spec_of: Callable[[EndpointStatus], RolloutSpec] | None = None,
 ) -> EndpointStatus:
-    """The endpoint's next status.
+    """The endpoint's next status, with its routes, records and answers to commands.
 
     Args:
         spec: how versions are rolled out.
@@ -40,10 +40,6 @@ def advance(
         judge: turns windows into verdicts.
         spec_of: how the next version is rolled out, if not by ``spec`` too: its vector space may
             be another one where that of the version before was not.
-
-    Returns:
-        The status with routes, packages, candidate, rollout, rejections, history and answers to
-        commands brought up to date.
     """
     context = ReconcileContext(spec, observed, now, judge)
     status = _restart_without_evidence(_follow_spec(status, context), context)
