@@ -67,6 +67,9 @@ def ref(name: str, version: str) -> ModelRef:
     return ModelRef(model=name, version=version, package=version * 64)
 
 
+WAITS = st.builds(Wait, cause=st.sampled_from(WaitsFor), since=TIMES, what=SENTENCES)
+
+
 @st.composite
 def statuses(draw: st.DrawFn) -> EndpointStatus:
     """Of an endpoint with two rollouts behind it, of any length, with anything said of them."""
@@ -123,6 +126,7 @@ def statuses(draw: st.DrawFn) -> EndpointStatus:
         last_rollout=draw(st.none() | st.just(ended)),
         commands=tuple(draw(st.lists(answers, max_size=4))) * draw(st.integers(1, 5)),
         notes=tuple(draw(st.lists(SENTENCES, max_size=12))),
+        waits=tuple(draw(st.lists(WAITS, max_size=5))),
         unserved=draw(SENTENCES),
         unguarded=draw(SENTENCES),
         rejected=tuple(draw(st.lists(rejections, max_size=5))) * draw(st.integers(1, 100)),
