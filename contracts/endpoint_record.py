@@ -56,7 +56,7 @@ def ref_to(text: str, before: RecordRef | None) -> RecordRef:
 
 
 def read(ref: RecordRef, text: str | None) -> EndpointStatus | None:
-    """The whole status of a record's text; None if it is not the text that ``ref`` names."""
+    """The whole status; None if ``ref`` names another text. ``ValueError``: of another release."""
     if text is None or ref_to(text, ref) != ref:
         return None
     return EndpointStatus.model_validate_json(text)
@@ -160,6 +160,9 @@ def _sentences(status: EndpointStatus, most: int, notes: int) -> dict[str, objec
         "unguarded": shorten(status.unguarded, most),
         "notes": tuple(shorten(note, most) for note in status.notes[:notes]),
         "refused": tuple(shorten(note, most) for note in status.refused[:notes]),
+        "waits": tuple(
+            wait.model_copy(update={"what": shorten(wait.what, most)}) for wait in status.waits
+        ),
     }
 
 

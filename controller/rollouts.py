@@ -13,11 +13,12 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from pydantic import ValidationError
 
-from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, rollout_spec
 from contracts.endpoint_record import summary
 from contracts.model import ModelRef
 from contracts.profile import ReferenceProfile
@@ -77,7 +78,8 @@ class JoinedRollouts:
             commands=waiting_commands(endpoint.metadata.annotations),
         )
         spec, before = endpoint.rollout_spec, endpoint.status
-        status = machine.advance(spec, before, observed, now, self._judge)
+        spec_of = partial(rollout_spec, endpoint.spec)
+        status = machine.advance(spec, before, observed, now, self._judge, spec_of=spec_of)
         if status != before:
             status = self._fit_status(endpoint.name, status, now)
             _refuse_unreadable(status)

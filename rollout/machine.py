@@ -10,6 +10,9 @@ that no caller is assigned to.
 The way of a version reads downward from ``advance``: its beginning, its steps, its bake.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from contracts.durations import format_duration
 from contracts.endpoint import Arm, EndpointStatus, Phase
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, StepTraffic, Strategy
@@ -19,9 +22,15 @@ from rollout.context import Judge, Observation, ReconcileContext
 
 
 def advance(
-    spec: RolloutSpec, status: EndpointStatus, observed: Observation, now: float, judge: Judge
+    spec: RolloutSpec,
+    status: EndpointStatus,
+    observed: Observation,
+    now: float,
+    judge: Judge,
+    *,
+    spec_of: Callable[[EndpointStatus], RolloutSpec] | None = None,
 ) -> EndpointStatus:
-    """The endpoint's next status.
+    """The endpoint's next status, with its routes, records and answers to commands.
 
     Args:
         spec: how versions are rolled out.
@@ -29,16 +38,15 @@ def advance(
         observed: the last observation.
         now: unix time, seconds.
         judge: turns windows into verdicts.
-
-    Returns:
-        The status with routes, packages, candidate, rollout, rejections, history and answers to
-        commands brought up to date.
+        spec_of: how the next version is rolled out, if not by ``spec`` too: its vector space may
+            be another one where that of the version before was not.
     """
     context = ReconcileContext(spec, observed, now, judge)
     status = _restart_without_evidence(_follow_spec(status, context), context)
     status = commands.answer_commands(status, context)
     status = _advance(status, context)
     if status.rollout is None:
+        context = replace(context, spec=spec_of(status)) if spec_of else context
         status = _advance(_begin(status, context), context)
     return status_updates.update_routes(status, context)
 

@@ -28,8 +28,8 @@ def size(status: EndpointStatus) -> int:
 
 def fit_status(status: EndpointStatus, most: int = MOST_BYTES) -> EndpointStatus | None:
     """The status in at most this number of bytes; None if its rollout's evidence has no room."""
-    for cut in (_whole, *_CUTS):
-        status = cut(status)
+    for cut in (None, *_CUTS):
+        status = cut(status) if cut else status
         if size(status) <= most:
             return status
     return None
@@ -50,10 +50,6 @@ def withdraw(status: EndpointStatus, now: float, reason: str) -> EndpointStatus:
     outcome = Outcome.EXPIRED if state.promoted_at is None else Outcome.REVERTED
     ended = apply(status, RolloutEnding(now, bare, outcome, reason))
     return _with_figures_of(ended, 0)
-
-
-def _whole(status: EndpointStatus) -> EndpointStatus:
-    return status
 
 
 def _with_figures_of(status: EndpointStatus, lines: int) -> EndpointStatus:

@@ -20,6 +20,10 @@ FOLDER = ".records"
 _SLOTS = ("a", "b")
 
 
+class ForeignRecordError(OSError):
+    """A record that another release wrote."""
+
+
 class Records(Protocol):
     """The two records of each endpoint, by slot. Threads may share it."""
 
@@ -147,12 +151,17 @@ def join_record(endpoint: ModelEndpoint, found: Records) -> ModelEndpoint | None
     """The endpoint with its whole status; None if the record that it names is not there.
 
     Raises:
-        OSError: nobody can know it now.
+        OSError: nobody can know it now; a ``ForeignRecordError``: only another release can.
     """
     ref = endpoint.status.record
     if ref is None:
         return endpoint
-    status = endpoint_record.read(ref, found.read(endpoint, ref.slot))
+    text = found.read(endpoint, ref.slot)
+    try:
+        status = endpoint_record.read(ref, text)
+    except ValueError as error:
+        said = " ".join(str(error).split())[:300]
+        raise ForeignRecordError(f"it is of another release: {said}") from error
     if status is None:
         return None
     status = status.model_copy(update={"outdated": endpoint.status.outdated})

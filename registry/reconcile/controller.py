@@ -41,19 +41,19 @@ from registry.reconcile import pools, sleep
 from registry.reconcile.auto_endpoints import missing_endpoints, name_notes
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import EndpointObserver
-from registry.reconcile.plan import NextPool, ObservedState, PlanDecision, is_crossing, plan
+from registry.reconcile.plan import ENDED, NextPool, ObservedState, PlanDecision, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
 from registry.reconcile.waits import list_waits
 from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
-from service.cluster.errors import ApiRefusedError
+from service.cluster.errors import ApiRefusedError, ObjectTooLargeError
 
 log = logging.getLogger(__name__)
 
-_AT_REST = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 _CREATE_RETRY_SECONDS = 30.0  # an endpoint whose creation was refused
 _MOST_LOGGED = 1000  # characters of what is waited for
+_REFUSAL_SECONDS = 60.0  # of a status, before its rollout ends; one that is too large never fits
 _PATIENCE_SECONDS = 1.0  # that a pass waits for endpoints that take long
 
 
@@ -114,6 +114,7 @@ class Controller:
         self._notes: dict[str, tuple[str, ...]] = {}
         self._moves: dict[str, str] = {}  # the alias that an endpoint moves
         self._outcomes: dict[str, _Outcome] = {}
+        self._refused_since: dict[str, float] = {}  # endpoints with a rollout, by our clock
         self._projected: tuple[ModelEndpoint, ...] | None = None
 
     async def run(
@@ -199,6 +200,7 @@ class Controller:
         for gone in self._listed.keys() - listed.keys():
             self._queue.drop(gone)
             self._outcomes.pop(gone, None)
+            self._refused_since.pop(gone, None)
             self._observer.forget(gone)
         if listed.keys() != self._listed.keys() or any(
             listed[name] is not known for name, known in self._listed.items()
@@ -298,6 +300,8 @@ class Controller:
             options = known.options if known else ""  # its conversion goes on
             outcome = _Outcome(endpoint, options, written=False, attended=False)
         metrics.RECONCILE_SECONDS.observe(time.monotonic() - began)
+        if outcome.written:
+            self._refused_since.pop(endpoint.name, None)
         if endpoint.name in self._listed:
             changed = outcome.endpoint is not endpoint
             self._outcomes[endpoint.name] = replace(
@@ -466,12 +470,15 @@ class Controller:
     async def _withdraw(
         self, endpoint: ModelEndpoint, error: Exception, now: float
     ) -> ModelEndpoint | None:
-        """The endpoint without its rollout, written if the API server refused the whole status.
+        """The endpoint without its rollout, written if the API server refuses the whole status.
 
         Else its candidate would keep its callers, and nobody could roll it back.
         """
         if not isinstance(error, ApiRefusedError) or endpoint.status.rollout is None:
             return None
+        since = self._refused_since.setdefault(endpoint.name, now)
+        if not isinstance(error, ObjectTooLargeError) and now - since < _REFUSAL_SECONDS:
+            return None  # of a server that starts, or while rights are changed
         reason = (
             f"its status was refused, so that it could not have been rolled back later: {error}"
         )
@@ -551,7 +558,7 @@ class _Outcome:
 def is_under_way(status: EndpointStatus) -> bool:
     """Whether a version is on its way, so that the passing of time may change something."""
     candidate = status.candidate
-    return status.rollout is not None or (candidate is not None and candidate.phase not in _AT_REST)
+    return status.rollout is not None or (candidate is not None and candidate.phase not in ENDED)
 
 
 def is_urgent(endpoint: ModelEndpoint) -> bool:

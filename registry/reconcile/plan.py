@@ -51,7 +51,7 @@ _PREPARING = frozenset(
         Phase.BLOCKED,
     }
 )
-_ENDED = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
+ENDED = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 _BEGUN = frozenset({Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING, Phase.LOADING})
 _MOST_SUPERSEDED = 2  # versions in a row that newer ones may stop before they are loaded
 
@@ -382,7 +382,7 @@ def _idle(spec: EndpointSpec, status: EndpointStatus, seen: ObservedState) -> En
     rejection = rejection_of(status, newest.number, newest.options)
     if rejection is None:
         return _with_candidate(status, None)
-    if shown is not None and shown.version == newest.number and shown.phase in _ENDED:
+    if shown is not None and shown.version == newest.number and shown.phase in ENDED:
         return status
     return _with_candidate(
         status,

@@ -5,14 +5,14 @@ It is asked in each pass right after ``plan``, so that both are one write. What
 statistics; services never import each other. Nothing here decides anything.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import Device, DeviceKind, FailureCause, LoaderReport
-from contracts.model import DEFAULT_POOL, ModelRef
+from contracts.model import ModelRef
 from contracts.rollout import RolloutState
 from registry.reconcile.blame import Verdicts, judge
 
@@ -184,15 +184,3 @@ def _timeless(loaders: tuple[LoaderReport, ...]) -> list[LoaderReport]:
 def _kind_of(device: Device | None) -> Device | None:
     """A device without the figures that are others in each report."""
     return None if device is None else Device(kind=device.kind, fault=device.fault)
-
-
-def surroundings(
-    loaders: Iterable[LoaderReport],
-    target: str | None,
-    routed: AbstractSet[ModelRef] = frozenset(),
-    pool: str = DEFAULT_POOL,
-) -> Surroundings:
-    """What loaders' reports mean for one endpoint's rollout; see ``HeldInPool.around``."""
-    held = HeldPackages()
-    held.take(tuple(loaders))
-    return held.of(pool).around(target, routed)

@@ -5,11 +5,9 @@ decided here, for all Tritons of the pool at once: what sleeps is written into t
 loaders and gateways follow that.
 """
 
-from contracts.endpoint import EndpointSpec, EndpointStatus, Phase
+from contracts.endpoint import EndpointSpec, EndpointStatus
+from registry.reconcile.plan import ENDED
 from registry.reconcile.rollouts import HeldPackages
-
-# A candidate in one of these is on its way nowhere.
-_AT_REST = frozenset({Phase.REJECTED, Phase.ROLLED_BACK, Phase.EXPIRED})
 
 
 def note_sleep(
@@ -39,7 +37,7 @@ def note_sleep(
 
 def is_at_rest(status: EndpointStatus) -> bool:
     """Whether the stable version is all that there is, and stays where it is."""
-    on_its_way = status.candidate is not None and status.candidate.phase not in _AT_REST
+    on_its_way = status.candidate is not None and status.candidate.phase not in ENDED
     others = {*(route.ref for route in status.routes), *status.packages} - {status.stable}
     return not (on_its_way or others or status.rollout is not None or status.next_pool)
 

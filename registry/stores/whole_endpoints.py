@@ -9,6 +9,7 @@ rollout then has no evidence, and ``rollout/machine.py`` begins it again.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,9 +18,11 @@ from contracts.endpoint import EndpointStatus, ModelEndpoint
 from registry.errors import EndpointConflictError
 from registry.stores.endpoints import EndpointStore
 from service.cluster.errors import ConflictError
-from service.endpoint_records import Records, join_record
+from service.endpoint_records import ForeignRecordError, Records, join_record
 
 log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 10.0  # a pass lists several times a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class WholeEndpoints:
         self._records = records
         self._for_people = for_people
         self._known: dict[str, _FollowedEndpoint] = {}
+        self._retry_at: dict[str, float] = {}  # a record of another release, by our clock
+        self._unsure: set[str] = set()  # whose last summary may be stored, and name its record
 
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint, by name; see the Protocol."""
@@ -53,11 +58,16 @@ class WholeEndpoints:
         for gone in self._known.keys() - {summary.name for summary in summaries}:
             self._known.pop(gone, None)
         for summary in summaries:
+            if time.monotonic() < self._retry_at.get(summary.name, 0.0):
+                unreadable.add(summary.name)
+                continue
             try:
                 found.append(self._whole(summary))
             except OSError as error:
                 log.warning("the record of the endpoint %s can't be read: %s", summary.name, error)
                 unreadable.add(summary.name)
+                if isinstance(error, ForeignRecordError):
+                    self._retry_at[summary.name] = time.monotonic() + _RETRY_SECONDS
         self.unreadable = frozenset(unreadable)
         return tuple(found)
 
@@ -87,12 +97,17 @@ class WholeEndpoints:
         before, text = known.summary.status.record, endpoint_record.text_of(status)
         ref = endpoint_record.ref_to(text, before)
         if ref != before:
+            if endpoint.name in self._unsure:
+                self._is_still(known.summary)()
             try:
                 self._records.write(known.summary, ref.slot, text, self._is_still(known.summary))
             except ConflictError as error:
                 raise EndpointConflictError(f"endpoint {endpoint.name}: {error}") from error
         summary = summary.model_copy(update={"record": ref})
-        return self._learn(self._read_stored(endpoint, summary), status)
+        self._unsure.add(endpoint.name)
+        stored = self._read_stored(endpoint, summary)
+        self._unsure.discard(endpoint.name)
+        return self._learn(stored, status)
 
     def delete(self, name: str) -> None:
         """Removes an endpoint and its records."""

@@ -31,6 +31,7 @@ from rollout.checks.stage import TAKEN_UP_WINDOWS
 HUNG_UP = "hungUp"
 ARM_SHARE = "armShare"
 LEAST_TO_PASS = 100  # requests of the candidate
+_MOST_EVIDENCE = 1e300  # that is told: JSON knows no infinity
 _PRIOR_REQUESTS = 100.0  # that the believed share of an arm lies near the one that was asked for
 
 
@@ -99,11 +100,11 @@ class HangUps(SequentialState, frozen=True):
 
     @property
     def _to_pass(self) -> float:
-        return float(self.safe.e_value()[0])
+        return min(float(self.safe.e_value()[0]), _MOST_EVIDENCE)
 
     def result(self, check: HungUpCheck, alpha: float) -> CheckResult:
         """The result with its figures, of the step."""
-        safe, to_fail = self.safe, float(self.harm.e_value()[0])
+        safe, to_fail = self.safe, min(float(self.harm.e_value()[0]), _MOST_EVIDENCE)
         verdict = self.verdict
         arms = (
             f"callers gave up at {words.share_of(safe.e_c[0], safe.n_c[0])} against "

@@ -13,6 +13,8 @@ from contracts.endpoint import (
     Rejection,
     Route,
     Transition,
+    Wait,
+    WaitsFor,
 )
 from contracts.endpoint_record import (
     SUMMARY_BYTES,
@@ -66,6 +68,9 @@ POINT = SeriesPoint(
 
 def ref(name: str, version: str) -> ModelRef:
     return ModelRef(model=name, version=version, package=version * 64)
+
+
+WAITS = st.builds(Wait, cause=st.sampled_from(WaitsFor), since=TIMES, what=SENTENCES)
 
 
 @st.composite
@@ -124,6 +129,7 @@ def statuses(draw: st.DrawFn) -> EndpointStatus:
         last_rollout=draw(st.none() | st.just(ended)),
         commands=tuple(draw(st.lists(answers, max_size=4))) * draw(st.integers(1, 5)),
         notes=tuple(draw(st.lists(SENTENCES, max_size=12))),
+        waits=tuple(draw(st.lists(WAITS, max_size=5))),
         unserved=draw(SENTENCES),
         unguarded=draw(SENTENCES),
         rejected=tuple(draw(st.lists(rejections, max_size=5))) * draw(st.integers(1, 100)),
@@ -163,6 +169,13 @@ def test_a_summary_is_small_and_leaves_what_is_followed_as_it_is(status: Endpoin
         assert state.model_dump(exclude=own) == whole.model_dump(exclude=own)
     left = len(status.history) > len(found.history) or len(status.rejected) > len(found.rejected)
     assert not left or "left out here for room" in found.notes[-1]
+
+
+def test_long_words_of_what_is_waited_for_leave_a_summary_small() -> None:
+    waits = tuple(Wait(cause=cause, since=0, what="w" * 5000) for cause in list(WaitsFor)[:6])
+    found = summary(EndpointStatus(waits=waits))
+    assert len(found.model_dump_json(by_alias=True).encode()) <= SUMMARY_BYTES
+    assert [wait.cause for wait in found.waits] == [wait.cause for wait in waits]
 
 
 @settings(max_examples=50)

@@ -29,6 +29,7 @@ from contracts.rollout import (
     Verb,
     Verdict,
 )
+from contracts.tasks import Task
 from contracts.windows import ON_THE_WAY_SECONDS, EndpointWindow
 from controller.rollouts import JoinedRollouts, PackageProfiles
 from registry.packages.store import PackageStore, StoreUnavailableError
@@ -233,3 +234,31 @@ def test_a_store_that_is_away_is_not_asked_in_every_pass(tmp_path: Path) -> None
     now += 60.0
     assert profiles(NEW) is None
     assert store.asked == 2
+
+
+def test_no_caller_gets_another_space_as_the_bake_before_it_ends() -> None:
+    old, new, other = (
+        ref(number, letter).model_copy(update={"space": space * 12})
+        for number, letter, space in (("1", "a", "1"), ("2", "b", "1"), ("3", "c", "2"))
+    )
+    steps = {"steps": [{"weight": 50}], "bake": "60s", "deadline": "1h"}
+    harness = RolloutHarness()
+    status = EndpointStatus(
+        task=Task.TEXT_EMBEDDING,
+        routes=(Route.all_callers(new),),
+        packages=(new, old, other),
+        candidate=Candidate(version="3", phase=Phase.LOADED, ref=other, options="o"),
+        rollout=RolloutState(
+            id="x", candidate=new, stable=old, began=0, step_began=0, promoted_at=900,
+            evidence={"history": 30, "judged": 0},
+        ),
+    )  # fmt: skip
+    spec = EndpointSpec(model="m", rollout=RolloutSpec.model_validate(steps))
+    harness.endpoint = endpoint(status, spec=spec)
+    for _ in range(30):
+        harness.see()
+    for _ in range(3):
+        found = harness.step(Surroundings(frozenset({old, new, other}), {}, "3"))
+        assert found.routes[0] == Route.all_callers(new)
+    assert found.rollout is not None
+    assert found.rollout.candidate == other

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from registry_fakes import endpoint, ref
+from registry_fakes import endpoint, ref, surroundings
 from rollout_walk import FakeJudge, MemoryStatistics, window
 from rollout_watch import faults, jumps
 
@@ -25,7 +25,6 @@ from registry.conversions.messages import ConversionFailure, Package, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
 from registry.reconcile.controller import with_generation
 from registry.reconcile.plan import ObservedState, PlannedVersion, choose_version, plan
-from registry.reconcile.rollouts import surroundings
 from registry.reconcile.waits import list_waits
 
 SIGNATURE = Signature(task=Task.TEXT_CLASSIFICATION, labels=("no", "yes"))

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from contracts.loading import (
     WitnessAnswer,
 )
 from contracts.manifest import CONFIG_ONNXRUNTIME, Lineage, Manifest, PackageFile, TokenizerSpec
-from contracts.model import ModelRef
+from contracts.model import DEFAULT_POOL, ModelRef
 from contracts.rollout import RolloutState
 from contracts.tasks import Task
 from contracts.tensors import Datatype, TensorSpec
@@ -47,7 +48,7 @@ from registry.errors import (
 from registry.loading.triton_client import ModelInstances, Overrides
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.packages.store import StoreUnavailableError, digest
-from registry.reconcile.rollouts import Surroundings
+from registry.reconcile.rollouts import HeldPackages, Surroundings
 from rollout import status_size
 
 Progressing = Callable[[ConversionProgress], None]
@@ -146,6 +147,17 @@ def endpoint(
         spec=spec or EndpointSpec(model="m"),
         status=status or EndpointStatus(),
     )
+
+
+def surroundings(
+    loaders: Iterable[LoaderReport],
+    target: str | None,
+    routed: AbstractSet[ModelRef] = frozenset(),
+) -> Surroundings:
+    """What loaders' reports mean for one endpoint's rollout; see ``HeldInPool.around``."""
+    held = HeldPackages()
+    held.take(tuple(loaders))
+    return held.of(DEFAULT_POOL).around(target, routed)
 
 
 class MemoryEndpoints:

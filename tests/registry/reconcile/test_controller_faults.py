@@ -24,7 +24,7 @@ from registry.conversions.messages import ConversionFailure, PublishedPackage
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.stores.heartbeats import FileHeartbeats
-from service.cluster.errors import ApiUnavailableError, ObjectTooLargeError
+from service.cluster.errors import ApiRefusedError, ApiUnavailableError, ObjectTooLargeError
 
 
 class RefusingEndpoints(MemoryEndpoints):
@@ -253,6 +253,24 @@ async def test_a_candidates_callers_go_back_where_its_status_is_refused(
     else:  # nothing is known to be wrong with the rollout, and gateways withhold it in time
         assert found.status.routes == canary
         assert unattended == {"e"}
+
+
+async def test_a_refusal_that_passes_ends_no_rollout(harness: ControllerHarness) -> None:
+    old, new = ref("1"), ref("2", "b")
+    state = RolloutState(id="r", candidate=new, stable=old, began=0, step_began=0)
+    status = EndpointStatus(routes=(Route.all_callers(old),), packages=(old, new), rollout=state)
+    error = ApiRefusedError("endpointrecords is forbidden", 403)
+    harness.endpoints = refusing = RefusingRollouts(endpoint(status), error=error)
+    more = state.model_copy(update={"evidence": {"much": "of it"}})
+    harness.rollouts.next_status = lambda status: status.model_copy(update={"rollout": more})
+    harness.start()
+    for _ in range(3):
+        assert await harness.controller.step() == {"e"}
+        harness.time += 10.0
+    assert refusing.list()[0].status.rollout == state
+    harness.time += 60.0
+    assert await harness.controller.step() == frozenset()
+    assert refusing.list()[0].status.rollout is None
 
 
 class RefusingRollouts(MemoryEndpoints):

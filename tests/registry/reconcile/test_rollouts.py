@@ -1,9 +1,9 @@
 """What the loaders' reports mean for a rollout."""
 
-from registry_fakes import ref, refusal, report
+from registry_fakes import ref, refusal, report, surroundings
 
 from contracts.loading import LoadFailure
-from registry.reconcile.rollouts import Surroundings, surroundings
+from registry.reconcile.rollouts import Surroundings
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
 

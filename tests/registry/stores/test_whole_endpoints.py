@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from registry_fakes import endpoint, ref
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, Route, Transition
+from contracts.endpoint_record import ref_to
 from contracts.rollout import RolloutState
 from registry.errors import EndpointConflictError
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
@@ -214,6 +215,58 @@ def test_a_record_that_is_gone_or_of_another_time_leaves_a_rollout_without_evide
     assert lost is not None
     again.put(lost.model_copy(update={"status": rolling(3)}))
     assert counted(in_cluster(fake).get("e")) == 3
+
+
+def test_a_record_of_another_release_holds_its_endpoint_and_no_other(
+    fake: Fake,
+) -> None:
+    in_cluster(fake).put(endpoint(rolling(1)))
+    path = layout.collection(NAMESPACE).path
+    (record,) = fake.all("endpointrecords")
+    text = record["text"].replace("{", '{"field_of_a_later_release":1,', 1)
+    fake.write(path, {**record, "text": text})
+    store = KubernetesEndpointStore(fake.client(), NAMESPACE)
+    found = store.get("e")
+    assert found is not None
+    ref = ref_to(text, None)
+    store.put(found.model_copy(update={"status": found.status.model_copy(update={"record": ref})}))
+    in_cluster(fake).put(endpoint(rolling(2), name="other"))
+    again = in_cluster(fake)
+    fake.world.asked.clear()
+    for _ in range(2):
+        assert [counted(each) for each in again.list()] == [2]
+        assert again.unreadable == {"e"}
+    assert sum(f"GET {path}/" in each for each in fake.world.asked) == 2  # each record once
+    assert in_cluster(fake, for_people=True).list()[0].status.notes
+
+
+class UnheardSummaries(KubernetesEndpointStore):
+    """A write is done, and its answer is lost."""
+
+    loses = False
+
+    def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
+        done = super().put(endpoint)
+        if self.loses:
+            raise ApiUnavailableError("no answer in time")
+        return done
+
+
+def test_a_write_whose_answer_was_lost_keeps_its_record_until_the_watch_tells_of_it(
+    fake: Fake,
+) -> None:
+    summaries = UnheardSummaries(fake.client(), NAMESPACE)
+    store = WholeEndpoints(summaries, ClusterRecords(fake.client(), NAMESPACE))
+    read = store.put(endpoint(rolling(1)))
+    summaries.loses = True
+    with pytest.raises(ApiUnavailableError):
+        store.put(read.model_copy(update={"status": rolling(2)}))
+    summaries.loses = False
+    with pytest.raises(EndpointConflictError):
+        store.put(read.model_copy(update={"status": rolling(3)}))
+    assert counted(in_cluster(fake).get("e")) == 2
+    read = store.put(store.list()[0].model_copy(update={"status": rolling(4)}))
+    assert counted(in_cluster(fake).get("e")) == 4
 
 
 def test_a_record_that_a_person_removed_is_made_again(fake: Fake) -> None:

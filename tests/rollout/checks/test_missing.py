@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from contracts.endpoint import Arm
-from contracts.rollout import ArmShareCheck, Checks, HungUpCheck, Verdict
+from contracts.rollout import ArmShareCheck, CheckResult, Checks, HungUpCheck, Verdict
 from contracts.windows import CALLER_CAP, EvidenceCounts
 from rollout.checks.missing import ArmShares, HangUps
 from rollout.evidence import ComparisonStage, Evidence
@@ -54,6 +54,16 @@ def judged(seed: int, windows: int, draw: Draw, share: float = 0.05) -> Evidence
 
 def verdict(evidence: Evidence, name: str) -> Verdict:
     return evidence.verdicts[name]
+
+
+def test_evidence_without_measure_is_told_and_can_be_stored() -> None:
+    check = HungUpCheck(gate=False)
+    hung_ups = HangUps.begin().with_history(EvidenceCounts(requests=10_000))
+    for _ in range(100):
+        bad = EvidenceCounts(requests=10_000, hung_up=9_000)
+        hung_ups = hung_ups.after(bad, EvidenceCounts(requests=10_000), check, ALPHA)
+    found = hung_ups.result(check, ALPHA)
+    assert CheckResult.model_validate_json(found.model_dump_json(by_alias=True)) == found
 
 
 def test_a_candidate_that_hangs_fails_by_the_callers_who_gave_up() -> None:
