@@ -79,10 +79,6 @@ class Feature(BaseModel):
             return StatisticSpec(self.name, "category", values=[FALSE, TRUE])
         return StatisticSpec(self.name, "histogram", edges=list(self.edges))
 
-    def has_buckets_of(self, other: "Feature") -> bool:
-        """Whether values of both are counted in the same buckets."""
-        return self.statistic() == other.statistic()
-
 
 def select_counted(features: Iterable[Feature]) -> tuple[Feature, ...]:
     """Those whose values are counted."""

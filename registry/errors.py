@@ -1,16 +1,11 @@
 """What can go wrong in the registry, as a tree.
 
-``VersionFaultError`` is the version's own fault and ends in Rejected; everything else here is the
-environment's, ends in Blocked and is tried again.
+All of it is the environment's fault and is tried again.
 """
 
 
 class RegistryError(Exception):
     """The root; its message is a sentence for the person who reads ``headrace status``."""
-
-
-class VersionFaultError(RegistryError):
-    """The version itself is at fault: trying again would not help."""
 
 
 class SourceUnavailableError(RegistryError):

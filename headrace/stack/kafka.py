@@ -305,10 +305,3 @@ class KafkaProcess(OwnProcess):
             within_seconds=timeout_seconds,
             extended=environment,
         )
-
-    def wipe(self) -> None:
-        """Removes all data of a node that is down, as the loss of its disk would."""
-        if self._process is not None:
-            raise RuntimeError("the node still runs: stop it before its data is removed")
-        for path in sorted(self.node.data_folder.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()

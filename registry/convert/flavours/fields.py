@@ -5,7 +5,7 @@ loaded (so that the comparison shows whether the graph follows it too), or is re
 test holds the table to the newest releases of the libraries. It reads no file.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -293,8 +293,3 @@ def require_known(file: str, config: Json, fields: Fields) -> None:
             raise VersionError(
                 f"{file} says {name} {repr(value)[:60]}, which is not served: {field.why}"
             )
-
-
-def list_unknown(names: Collection[str], fields: Fields) -> list[str]:
-    """Which of a library's fields the table lacks, in order."""
-    return sorted(set(names) - fields.keys())

@@ -5,14 +5,19 @@ import dataclasses
 import inspect
 import os
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
 
 from registry.convert.errors import VersionError
 from registry.convert.flavours import fields
-from registry.convert.flavours.fields import Effect, list_unknown, require_known
+from registry.convert.flavours.fields import Effect, Fields, require_known
+
+
+def list_unknown(names: Collection[str], table: Fields) -> list[str]:
+    """Which of a library's fields the table lacks, in order."""
+    return sorted(set(names) - table.keys())
 
 
 @pytest.mark.parametrize(
