@@ -51,17 +51,12 @@ class OwnProcess:
         """Asks the server to end, and insists after a while. Does nothing on one that is down."""
         self._end(signal.SIGTERM)
 
-    def freeze(self) -> None:
-        """Halts the server without closing anything (SIGSTOP): it is slow beyond all measure."""
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal. By SIGSTOP the server is halted, and closes nothing, until SIGCONT."""
         if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-            # Until its last thread has stopped it may answer.
-            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-
-    def thaw(self) -> None:
-        """Lets a frozen server go on."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(number)
+            if number is signal.SIGSTOP:  # until its last thread has stopped it may answer
+                os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def _run(
         self,

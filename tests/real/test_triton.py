@@ -529,10 +529,10 @@ async def test_tritons_refusals_are_told_apart(triton: TritonProcess, tmp_path: 
         with pytest.raises(BackendMissingError):
             await client.load("native", overrides)
         await client.unload("no-such-model")
-        triton.freeze()
+        triton.send(signal.SIGSTOP)
         with pytest.raises(TritonUnavailableError):
             await client.held([])
-        triton.thaw()
+        triton.send(signal.SIGCONT)
         triton.kill9()
         with pytest.raises(TritonUnavailableError):
             await client.held([])

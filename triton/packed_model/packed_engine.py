@@ -344,11 +344,21 @@ class PackedEngine:
         further = {"token_type_ids": types.unsqueeze(0)} if self._takes_types else {}
         result = self._model(
             input_ids=ids.unsqueeze(0),
-            position_ids=(places + self._first_place).unsqueeze(0),
+            position_ids=self._positions(ids, rows).unsqueeze(0),
             **further,
             **{ROWS: rows},
         )
         return self._finish(_values(result), rows)
+
+    def _positions(self, ids: torch.Tensor, rows: RowLayout) -> torch.Tensor:
+        """Of each token. RoBERTa's leave the padding's id out, and a text may have it."""
+        if not self._first_place:
+            return rows.places
+        padding = self._first_place - 1
+        counts = (ids != padding).int()
+        sums = counts.cumsum(0, dtype=torch.int32)
+        before = (sums - counts).index_select(0, rows.starts.index_select(0, rows.owners))
+        return (sums - before) * counts + padding
 
     def check(self) -> None:
         """Rows together answer as the model answers each by itself, the usual way.
@@ -361,9 +371,6 @@ class PackedEngine:
         random = np.random.default_rng(0)
         starts = np.cumsum([0, *lengths]).astype(np.int32)
         ids = random.integers(0, self.vocabulary, starts[-1]).astype(np.int32)
-        padding = getattr(self._model.config, "pad_token_id", None)
-        if padding is not None:  # RoBERTa's own positions leave it out, as no text has it
-            ids[ids == padding] = (padding + 1) % self.vocabulary
         types = (random.integers(0, self.types, starts[-1]) if self.types else ids * 0).astype(
             np.uint8
         )

@@ -1,6 +1,7 @@
 """What a real Kafka does to the event stream: killed, frozen, its topic deleted, its disk lost."""
 
 import os
+import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -152,7 +153,7 @@ def test_a_broker_killed_under_load_loses_nothing(
 def test_a_frozen_broker_stops_nothing_and_loses_nothing(
     kafka: KafkaProcess, topic: Topic, traffic: Traffic
 ) -> None:
-    kafka.freeze()
+    kafka.send(signal.SIGSTOP)
     try:
         traffic.until_failing()
         before = traffic.recorded
@@ -160,7 +161,7 @@ def test_a_frozen_broker_stops_nothing_and_loses_nothing(
         assert traffic.recorded > before
         assert threading.active_count() < 15, "each attempt leaves a thread behind"
     finally:
-        kafka.thaw()
+        kafka.send(signal.SIGCONT)
     traffic.until_published(5)
     assert traffic.end() == 0
     assert account(kafka, topic)[:2] == (traffic.recorded, traffic.recorded)

@@ -345,8 +345,22 @@ def test_weights_that_a_model_lacks_are_not_made_up(
         engine_module.PackedEngine(tmp_path, write_told(tmp_path, CLASSIFIER))
 
 
+@pytest.mark.parametrize("kind", SIZES)
+def test_an_id_of_padding_in_a_text_is_read_as_the_model_reads_it(
+    engine_module: ModuleType, tmp_path: Path, kind: str
+) -> None:
+    engine = engine_of(engine_module, tmp_path, kind, MODEL, modes=["mean"])
+    padding = int(transformers.AutoConfig.from_pretrained(tmp_path).pad_token_id or 0)
+    ids, starts = rows_of((4, 1, 6, 2))
+    ids[[0, 2, 4, 7, 8, 10, 12]] = padding  # first, last, alone, in a row
+    own = alone(tmp_path, MODEL, ids, starts, None)
+    expected = np.stack([states.mean(0) for states in own])
+    answers = engine.run(ids, starts, None)
+    np.testing.assert_allclose(answers, expected, atol=EXACT * max(1, np.abs(expected).max()))
+
+
 @pytest.mark.parametrize("padding", [0, 3])
-def test_the_check_has_no_padding_among_its_ids(
+def test_the_check_may_have_padding_among_its_ids(
     engine_module: ModuleType, tmp_path: Path, padding: int
 ) -> None:
     further = {"pad_token_id": padding, "max_position_embeddings": padding + 1 + LONGEST}
