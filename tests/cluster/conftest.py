@@ -15,6 +15,7 @@ from cluster_walk import register, stable, until_serving
 from real_cluster import (
     COMMAND_SECONDS,
     CRD,
+    RECORDS_CRD,
     ROOT,
     ClientPod,
     Cluster,
@@ -271,14 +272,15 @@ def _create(cluster: Cluster, pods: str) -> None:
 
 
 def _remove_definition(cluster: Cluster) -> None:
-    if crd := cluster.get("crd", CRD):
-        owner = crd["metadata"].get("annotations", {}).get("meta.helm.sh/release-namespace")
-        if owner not in (None, cluster.namespace):
-            raise CommandError(
-                f"This cluster has a Headrace in namespace {owner}: these tests would remove its "
-                "endpoints. Name another cluster in KUBECONFIG."
-            )
-        cluster.kubectl("delete", "crd", CRD, "--timeout=60s", seconds=70)
+    for name in (CRD, RECORDS_CRD):
+        if crd := cluster.get("crd", name):
+            owner = crd["metadata"].get("annotations", {}).get("meta.helm.sh/release-namespace")
+            if owner not in (None, cluster.namespace):
+                raise CommandError(
+                    f"This cluster has a Headrace in namespace {owner}: these tests would remove "
+                    "its endpoints. Name another cluster in KUBECONFIG."
+                )
+            cluster.kubectl("delete", "crd", name, "--timeout=60s", seconds=70)
 
 
 def _remove(cluster: Cluster) -> None:
