@@ -112,11 +112,18 @@ def endpoints(draw: st.DrawFn) -> ModelEndpoint:
     )
 
 
+@st.composite
+def routed(draw: st.DrawFn) -> EndpointRoutes:
+    """Routes of a gateway that lacks some packages, and had another table before."""
+    endpoint, before = draw(endpoints()), draw(st.none() | endpoints())
+    lacking = draw(st.sets(st.sampled_from(MODELS), max_size=2))
+    held = [model for model in MODELS if model not in lacking]
+    previous = None if before is None else RoutingTable({before.name: routes_of(before, MODELS)})
+    return routes_of(endpoint, held, previous, withheld=draw(st.booleans()))
+
+
 @given(
-    endpoints(),
-    st.none() | endpoints(),
-    st.sets(st.sampled_from(MODELS), max_size=2),
-    st.booleans(),
+    routed(),
     st.builds(
         Ask,
         st.sampled_from([A, B, C, NEXT_SPACE]),
@@ -125,16 +132,9 @@ def endpoints(draw: st.DrawFn) -> ModelEndpoint:
     ),
 )
 def test_no_target_and_no_fallback_is_of_another_space_than_the_one_asked_for(
-    endpoint: ModelEndpoint,
-    before: ModelEndpoint | None,
-    lacking: set[ServedModel],
-    withheld: bool,
-    ask: Ask,
+    routes: EndpointRoutes, ask: Ask
 ) -> None:
     space, forced, key = ask
-    held = [model for model in MODELS if model not in lacking]
-    previous = None if before is None else RoutingTable({before.name: routes_of(before, MODELS)})
-    routes = routes_of(endpoint, held, previous, withheld=withheld)
     try:
         targets = routes.target_and_fallback(key, forced, space)
     except (ModelUnavailableError, UnknownVersionError):
@@ -146,7 +146,7 @@ def test_no_target_and_no_fallback_is_of_another_space_than_the_one_asked_for(
     assert {target.model.ref.version for target in targets} == {forced} or forced is None
     stable = routes.stable
     if space == NEXT_SPACE:
-        state = endpoint.status.rollout
+        state = routes.endpoint.status.rollout
         assert state is not None
         assert state.promoted_at is None
         assert {check.verdict for check in state.checks} <= {Verdict.PASS}
@@ -160,10 +160,7 @@ def test_no_target_and_no_fallback_is_of_another_space_than_the_one_asked_for(
 
 
 @given(
-    endpoints(),
-    st.none() | endpoints(),
-    st.sets(st.sampled_from(MODELS), max_size=2),
-    st.booleans(),
+    routed(),
     st.builds(
         Ask,
         st.none() | st.sampled_from([A, B, NEXT_SPACE]),
@@ -172,16 +169,9 @@ def test_no_target_and_no_fallback_is_of_another_space_than_the_one_asked_for(
     ),
 )
 def test_no_fallback_is_of_another_space_whatever_a_caller_or_a_person_says(
-    endpoint: ModelEndpoint,
-    before: ModelEndpoint | None,
-    lacking: set[ServedModel],
-    withheld: bool,
-    ask: Ask,
+    routes: EndpointRoutes, ask: Ask
 ) -> None:
     space, forced, key = ask
-    held = [model for model in MODELS if model not in lacking]
-    previous = None if before is None else RoutingTable({before.name: routes_of(before, MODELS)})
-    routes = routes_of(endpoint, held, previous, withheld=withheld)
     asked = [RouteTarget(target.arm, target.model) for target in routes.targets]
     with suppress(ModelUnavailableError, UnknownVersionError):
         first, *others = routes.target_and_fallback(key, forced, space)
