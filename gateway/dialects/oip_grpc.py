@@ -32,7 +32,7 @@ from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects import oip, oip_tables
 from gateway.dialects.front import Front, answer_headers, hold_filling, truncated_texts
 from gateway.dialects.grpc_answers import Answers, HangUp, Sending, serialised
-from gateway.dialects.grpc_fields import count_parts
+from gateway.dialects.grpc_fields import INTEGER_BYTES, count_parts
 from gateway.dialects.grpc_messages import MessageReader
 from gateway.dialects.grpc_standard import HEALTH, REFLECTIONS, health, reflect
 from gateway.errors import (
@@ -69,7 +69,8 @@ _STREAM = "ModelStreamInfer"
 _MOST_REFLECTED = (
     256  # messages of a stream; a client asks for a file, then for those that it names
 )
-# Of a message: inputs and outputs with their fields, and parameters. Each takes up to 170 bytes.
+# Of a message: inputs and outputs with their fields and elements, and parameters. Each takes up to
+# 170 bytes, and reading as many takes a millisecond; of packed integers six.
 _MOST_PARTS = 65_536
 # Inputs and outputs that are read on the event loop: each takes some microseconds.
 _INLINE_PARTS = 64
@@ -486,8 +487,9 @@ def _parsed(kind: type[RequestT], content: bytes) -> RequestT:
     """A message; raises ``GatewayError``: it can't be read, or has too many parts."""
     if len(content) > INLINE_BYTES and count_parts(content, _MOST_PARTS) > _MOST_PARTS:
         raise TooLargeError(
-            f"The message has more than {_MOST_PARTS} inputs, outputs, parameters and fields of "
-            "these."
+            f"The message has more than {_MOST_PARTS} inputs, outputs, parameters, fields and "
+            f"elements of these ({INTEGER_BYTES} bytes of integers count as one); larger tensors "
+            "are taken in raw_input_contents."
         )
     try:
         request: RequestT = kind.FromString(content)

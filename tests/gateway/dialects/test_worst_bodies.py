@@ -14,10 +14,11 @@ import pytest
 from front_fakes import Behind, asked
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tritonclient.grpc import service_pb2 as pb
 from worst_bodies import GRPC, WORST, endpoints, many
 
 from gateway.app import create_app
-from gateway.dialects.grpc_fields import count_parts
+from gateway.dialects.grpc_fields import INTEGER_BYTES, count_parts
 from gateway.dialects.reading import FREE_BYTES, GROWTH
 from gateway.http.body import HttpLimits
 
@@ -133,6 +134,32 @@ def test_parts_of_messages_are_counted_up_to_what_is_too_many() -> None:
     assert count_parts(inputs * 5 + b"\x32\x00" + b"\x0a\x01a", 100) == 17
     assert count_parts(b"\x2a\x00" * 1_000_000, 1000) == 1001
     assert count_parts(b"\x2a", 10) == 1  # cut short: the library says what is wrong
+
+
+def test_what_the_library_takes_long_to_read_counts_and_what_it_copies_does_not() -> None:
+    number = 300_000
+    contents = pb.InferTensorContents
+    counted = [
+        contents(bytes_contents=[b""] * number),
+        contents(bool_contents=[True] * number * INTEGER_BYTES),
+        contents(int_contents=[1] * number * INTEGER_BYTES),
+        contents(int64_contents=[2**62] * number),
+        contents(uint_contents=[200] * number * INTEGER_BYTES),
+        contents(uint64_contents=[2**63] * number),
+    ]
+    tensors = [pb.ModelInferRequest.InferInputTensor(contents=each) for each in counted]
+    tensors.append(pb.ModelInferRequest.InferInputTensor(shape=[1] * number * INTEGER_BYTES))
+    for tensor in tensors:
+        message = pb.ModelInferRequest(model_name="a", inputs=[tensor]).SerializeToString()
+        assert count_parts(message, 2 * number) > number / 2, tensor.ListFields()[0][0].name
+    copied = [
+        contents(fp32_contents=[1.0] * number),
+        contents(fp64_contents=[1.0] * number),
+        contents(bytes_contents=[b"a" * number]),
+    ]
+    tensors = [pb.ModelInferRequest.InferInputTensor(contents=each) for each in copied]
+    request = pb.ModelInferRequest(inputs=tensors, raw_input_contents=[b"\1" * number])
+    assert count_parts(request.SerializeToString(), number) == 3 * 3 + 1
 
 
 @given(st.binary(max_size=60))
