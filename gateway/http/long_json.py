@@ -1,7 +1,7 @@
 """JSON of answers, whose numbers may lie in arrays of numpy; of long ones in steps.
 
 msgspec writes an answer of megabytes in one step, in which no other thread of Python runs. Here it
-takes as many steps as it has thousands of numbers.
+takes steps of some thousands of numbers, or of a quarter of a million of characters.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ import numpy as np
 
 _STEP_NUMBERS = 8192
 _STEP_ELEMENTS = 1024
+_STEP_CHARACTERS = 256 * 1024
 _LONG_PART_BYTES = 4096
 _SCALARS = frozenset({float, int, str, bool, type(None)})
 
@@ -51,6 +52,10 @@ def _parts(value: Any) -> Iterator[bytes]:  # noqa: ANN401 - whatever becomes JS
     elif kind is dict and value:
         fields = (_field(name, inner) for name, inner in value.items())
         yield from _join(b"{", fields, b"}")
+    elif kind is str and len(value) > _STEP_CHARACTERS:
+        starts = range(0, len(value), _STEP_CHARACTERS)
+        pieces = (_encoder.encode(value[at : at + _STEP_CHARACTERS])[1:-1] for at in starts)
+        yield from chain((b'"',), pieces, (b'"',))
     else:
         yield _encoder.encode(value)
 
@@ -71,19 +76,30 @@ def _numbers(value: Any) -> Iterator[Iterator[bytes]]:  # noqa: ANN401 - an arra
 
 def _elements(value: list[Any]) -> Iterator[Iterator[bytes]]:
     for start in range(0, len(value), _STEP_ELEMENTS):
-        part = value[start : start + _STEP_ELEMENTS]
-        if _is_flat(part):
-            yield iter((_encoder.encode(part)[1:-1],))
-        else:
-            yield from map(_parts, part)
+        yield from _steps(value[start : start + _STEP_ELEMENTS])
 
 
-def _is_flat(values: list[Any]) -> bool:
-    """Whether they are scalars, or objects of scalars."""
+def _steps(values: list[Any]) -> Iterator[Iterator[bytes]]:
+    characters = _characters(values)
+    if characters is None or (len(values) == 1 and characters > _STEP_CHARACTERS):
+        yield from map(_parts, values)
+    elif characters <= _STEP_CHARACTERS:
+        yield iter((_encoder.encode(values)[1:-1],))
+    else:
+        half = len(values) // 2
+        yield from _steps(values[:half])
+        yield from _steps(values[half:])
+
+
+def _characters(values: list[Any]) -> int | None:
+    """Of scalars, or objects of scalars; ``None`` if other values are among them."""
     kinds = set(map(type, values))
     if kinds == {dict}:
-        kinds = set(map(type, chain.from_iterable(map(dict.values, values))))
-    return kinds <= _SCALARS
+        values = list(chain.from_iterable(map(dict.values, values)))
+        kinds = set(map(type, values))
+    if not kinds <= _SCALARS:
+        return None
+    return sum(len(each) for each in values if type(each) is str) if str in kinds else 0
 
 
 def _field(name: str, value: object) -> Iterator[bytes]:

@@ -51,6 +51,20 @@ def test_no_step_is_of_more_numbers_than_a_step_has() -> None:
     assert longest <= len(encode_answer(np.ones(9000, np.float32)))
 
 
+_LONG = '例\n"' * (long_json._STEP_CHARACTERS // 2)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [_LONG, {"id": _LONG, "a": 1}, [_LONG, 1, "b"], [{"text": _LONG}], [_LONG[:2000]] * 1000],
+    ids=["text", "field", "element", "document", "many"],
+)
+def test_long_texts_have_the_same_bytes_in_steps(answer: Any) -> None:
+    assert encode_long(answer) == encode_answer(answer)
+    longest = max(map(len, long_json._parts(answer)))
+    assert longest <= len(encode_answer(_LONG[: long_json._STEP_CHARACTERS])) + 4096
+
+
 def test_what_is_no_json_is_told() -> None:
     with pytest.raises(TypeError, match="no JSON"):
         encode_answer({"a": object()})
