@@ -21,7 +21,14 @@ from operator import is_
 from zlib import crc32
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
-from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase, rollout_spec
+from contracts.endpoint import (
+    EndpointSpec,
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    WaitsFor,
+    rollout_spec,
+)
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
 from contracts.status_events import left_last
@@ -43,7 +50,7 @@ from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import EndpointObserver
 from registry.reconcile.plan import ENDED, NextPool, ObservedState, PlanDecision, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
-from registry.reconcile.waits import list_waits
+from registry.reconcile.waits import list_waits, with_fault
 from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
@@ -293,9 +300,8 @@ class Controller:
         try:
             async with asyncio.timeout(self._options.deadline_seconds):
                 outcome = await self._reconcile(endpoint)
-        except (TimeoutError, RegistryError, StoreError, OSError) as error:
-            what = str(error) or f"not within {self._options.deadline_seconds:g} s"
-            log.warning("the endpoint %s could not be reconciled: %s", endpoint.name, what)
+        except Exception as error:  # noqa: BLE001 - logged there, and it holds only this endpoint
+            await self._tell_fault(endpoint, error)
             known = self._outcomes.get(endpoint.name)
             options = known.options if known else ""  # its conversion goes on
             outcome = _Outcome(endpoint, options, written=False, attended=False)
@@ -310,6 +316,32 @@ class Controller:
                 seen=None if changed else seen,
                 closed_through=closed_through,
             )
+
+    async def _tell_fault(self, endpoint: ModelEndpoint, error: Exception) -> None:
+        """Tells why an endpoint can't be reconciled; in its status what may last."""
+        is_late = isinstance(error, TimeoutError)
+        if isinstance(error, RegistryError | StoreError | OSError) and not is_late:
+            log.warning("the endpoint %s could not be reconciled: %s", endpoint.name, error)
+            return
+        late = f"it took more than {self._options.deadline_seconds:g} s" if is_late else ""
+        waits = with_fault(
+            endpoint.status.waits, self._note_fault(endpoint, error, late), self._now()
+        )
+        if waits == endpoint.status.waits:
+            return
+        status = endpoint.status.model_copy(update={"waits": waits})
+        try:
+            await self._write(endpoint, endpoint.model_copy(update={"status": status}))
+        except (RegistryError, OSError) as refused:
+            log.warning("the endpoint %s can't say so: %s", endpoint.name, refused)
+
+    def _note_fault(self, endpoint: ModelEndpoint, error: Exception, what: str = "") -> str:
+        """What holds an endpoint, in words; it is counted, and logged once."""
+        metrics.ROLLOUT_FAULTS.labels(endpoint.name).inc()
+        said = f"Headrace can't go on with it: {what or repr(error)}"[:_MOST_LOGGED]
+        if all(wait.what != said for wait in endpoint.status.waits):
+            log.error("the endpoint %s stays as it is", endpoint.name, exc_info=error)
+        return said
 
     def _settle_jobs(self, failed: set[str]) -> None:
         """Ends conversions that nobody wants, and forgets failures that are on record."""
@@ -442,11 +474,13 @@ class Controller:
         planned = endpoint.model_copy(update={"status": status, "spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
-        advanced, holds = await self._advance(planned, around, now)
+        advanced, fault = await self._advance(planned, around, now)
         status = sleep.note_sleep(bounded, advanced.status, held, now)
         sick = tuple(pools.sick_tritons(status, held))
         known = endpoint.status.waits
-        waits = list_waits(bounded, status, seen, snapshot, sick=sick, before=known, now=now)
+        waits = list_waits(
+            bounded, status, seen, snapshot, sick=sick, fault=fault, before=known, now=now
+        )
         status = status.model_copy(update={"waits": waits})
         following = with_generation(endpoint.status, status)
         written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
@@ -465,7 +499,7 @@ class Controller:
         if decision.convert is not None:
             request = self._request(endpoint, decision, seen)
             self._jobs.start(decision.convert.options, request, endpoint.tenant)
-        return _Outcome(written, options, attended=not holds)
+        return _Outcome(written, options, attended=not fault)
 
     async def _withdraw(
         self, endpoint: ModelEndpoint, error: Exception, now: float
@@ -494,16 +528,13 @@ class Controller:
 
     async def _advance(
         self, planned: ModelEndpoint, around: Surroundings, now: float
-    ) -> tuple[ModelEndpoint, bool]:
-        """With its rollout's next step, and whether a fault in there holds only this endpoint."""
+    ) -> tuple[ModelEndpoint, str]:
+        """With its rollout's next step, and the fault in there that holds only this endpoint."""
         try:
             advanced = await asyncio.to_thread(self._rollouts.advance, planned, around, now)
-        except Exception as error:
-            metrics.ROLLOUT_FAULTS.labels(planned.name).inc()
-            log.exception("the rollout of %s can't go on and holds", planned.name)
-            note = f"the rollout stays where it is: its reconcile step failed with {error!r}"
-            return planned.model_copy(update={"status": _note(planned.status, note)}), True
-        return advanced, False
+        except Exception as error:  # noqa: BLE001 - logged there, and it holds only this endpoint
+            return planned, self._note_fault(planned, error)
+        return advanced, ""
 
     async def _write(self, before: ModelEndpoint, after: ModelEndpoint) -> None:
         if after is before:
@@ -602,12 +633,11 @@ def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
     return f"spec.guardrail.labels: {why}" if why else ""
 
 
-def _note(status: EndpointStatus, note: str) -> EndpointStatus:
-    return status.model_copy(update={"notes": (*status.notes, note)})
-
-
 def _is_blocked(status: EndpointStatus) -> bool:
-    return status.candidate is not None and status.candidate.phase is Phase.BLOCKED
+    """Whether it waits for a retry, of its newest version or of ours."""
+    candidate = status.candidate
+    blocked = candidate is not None and candidate.phase is Phase.BLOCKED
+    return blocked or any(wait.cause is WaitsFor.FAULT for wait in status.waits)
 
 
 def _log_transitions(name: str, before: EndpointStatus, after: EndpointStatus) -> None:

@@ -22,6 +22,12 @@ from registry.mlflow.write_back import WriteBack
 
 pytestmark = pytest.mark.slow  # imports MLflow: more than a second
 
+
+def listed(**version: str) -> dict[str, object]:
+    """A list of one version."""
+    return {"model_versions": [{**version, "status": "READY"}]}
+
+
 PAGE = "<html><head><title>404 Not Found</title></head><body>default backend - 404</body></html>"
 FAULTS: dict[str, tuple[int, Any]] = {
     "an ingress without a backend": (404, PAGE),
@@ -35,9 +41,16 @@ FAULTS: dict[str, tuple[int, Any]] = {
     "half of an answer": (200, '{"registered_models": [{"name": "m'),
     "another server's answer": (200, {"status": "ok"}),
     "nothing": (200, {}),
+    "what another was asked for": (200, listed(name="n", version="2")),
+    "a version without a number": (200, listed(name="m", version="one")),
 }
 # In which MLflow itself might have said that it lists nothing.
-EMPTY = {"another server's answer", "nothing"}
+EMPTY = {
+    "another server's answer",
+    "nothing",
+    "what another was asked for",
+    "a version without a number",
+}
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +130,16 @@ def test_no_answer_of_others_rejects_a_version_on_the_way(
     with pytest.raises(ConversionError) as found:
         tracking.version("m", "1")
     assert not found.value.by_version, found.value.reason
+
+
+@pytest.mark.parametrize("fault", ["what another was asked for", "a version without a number"])
+async def test_a_list_of_versions_that_can_not_be_the_models_is_an_outage(
+    fake: FakeMlflow, fault: str
+) -> None:
+    registry = MlflowRegistry(MlflowConnection(fake.uri, timeout_seconds=60))
+    fake.script = lambda _path, _query: FAULTS[fault]
+    with pytest.raises(SourceUnavailableError, match="asked for versions of m, it lists"):
+        await registry.versions("m")
 
 
 def test_mlflows_own_word_that_a_version_is_gone_counts(fake: FakeMlflow) -> None:

@@ -1,6 +1,7 @@
 """What fails for one endpoint, or around all of them, holds up no other endpoint."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,44 @@ async def test_an_endpoint_whose_file_broke_holds_up_no_other(harness: Controlle
     harness.registry.register("m", "1")
     await harness.settle()
     assert harness.endpoints.list()[1].status.candidate is not None
+
+
+async def test_a_mistake_of_headraces_own_at_one_endpoint_is_said_there_and_holds_up_no_other(
+    harness: ControllerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("before", "zuletzt"):
+        harness.endpoints.put(endpoint(name=name, spec=EndpointSpec(model="odd")))
+    harness.start()
+    harness.registry.register("m", "1")
+    harness.registry.register("odd", "one")  # is no number, which a plan relies on
+    await harness.controller.step()
+    await harness.watch.round()
+    since = harness.time
+    for _ in range(3):
+        assert await harness.controller.step() == {"before", "zuletzt"}
+        harness.time += 1.0
+    fine, *odd = sorted(harness.endpoints.list(), key=lambda each: each.spec.model)
+    assert candidate_of(fine.status).phase is Phase.CONVERTING
+    for each in odd:
+        wait = each.status.waits[0]
+        assert (wait.cause, wait.since) == (WaitsFor.FAULT, since)
+        assert "invalid literal for int()" in wait.what
+    assert sum("stays as it is" in each.message for each in caplog.records) == 2  # once each
+    for each in odd:
+        harness.endpoints.put(each.model_copy(update={"spec": EndpointSpec(model="m")}))
+    assert await harness.controller.step() == frozenset()
+    assert WaitsFor.FAULT not in {
+        wait.cause for each in harness.endpoints.list() for wait in each.status.waits
+    }
+
+
+async def test_an_endpoint_whose_reconcile_never_ends_says_so(harness: ControllerHarness) -> None:
+    harness.options = replace(harness.options, deadline_seconds=0.0)
+    harness.start()
+    assert await harness.controller.step() == {"e"}
+    (wait,) = harness.endpoints.list()[0].status.waits
+    assert wait.cause is WaitsFor.FAULT
+    assert "it took more than 0 s" in wait.what
 
 
 async def test_a_conflict_waits_for_the_next_tick_and_leaves_nobody_without_care(
