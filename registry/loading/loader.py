@@ -56,6 +56,7 @@ from registry.stores.reports import Reports
 log = logging.getLogger(__name__)
 
 _LONGEST_TROUBLE = 300  # characters
+_SILENT_SECONDS = 120.0  # longer than a Triton takes to start
 
 
 class Loader:
@@ -112,6 +113,7 @@ class Loader:
         self._backend: str | None = None
         self._on_gpu: bool | None = None
         self._answers = False
+        self._away_since = now()  # unless it answers
         self._read_once = False
         self._complete = False  # stays while Triton loses nothing
         self._awaited: tuple[ModelRef, ...] = ()
@@ -322,6 +324,7 @@ class Loader:
 
     def _triton_is_away(self, reason: str) -> None:
         if self._answers:
+            self._away_since = self._now()
             log.warning("%s", reason)
         if self._devices is not None:
             self._devices.away()
@@ -635,6 +638,7 @@ class Loader:
             at=self._now(),
             ended_at=self._book.ended_at,
             ready=self._answers and not (self._awaited or self._device_fault() or self._cordoned),
+            silent=not self._answers and self._now() - self._away_since >= _SILENT_SECONDS,
             loaded=loaded,
             failed=self._failures.list_reported(),
             cordoned=self._cordoned,

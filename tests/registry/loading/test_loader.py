@@ -230,8 +230,12 @@ async def test_a_restarted_triton_gets_all_its_models_again(harness: LoaderHarne
     away = await harness.settle()
     assert not away.ready
     assert away.loaded == ()
+    assert not away.silent
+    harness.time += 120.0
+    assert (await harness.settle()).silent
     after = await harness.restart_triton()
     assert after.ready
+    assert not after.silent
     assert sorted(names(after)) == sorted(names(before))
     assert after.loaded[0].costs == before.loaded[0].costs
 
