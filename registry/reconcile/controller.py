@@ -61,6 +61,7 @@ log = logging.getLogger(__name__)
 _CREATE_RETRY_SECONDS = 30.0  # an endpoint whose creation was refused
 _MOST_LOGGED = 1000  # characters of what is waited for
 _REFUSAL_SECONDS = 60.0  # of a status, before its rollout ends; one that is too large never fits
+_TELL_SECONDS = 5.0  # for the status of an endpoint that could not be reconciled
 _PATIENCE_SECONDS = 1.0  # that a pass waits for endpoints that take long
 
 
@@ -331,7 +332,8 @@ class Controller:
             return
         status = endpoint.status.model_copy(update={"waits": waits})
         try:
-            await self._write(endpoint, endpoint.model_copy(update={"status": status}))
+            async with asyncio.timeout(_TELL_SECONDS):
+                await self._write(endpoint, endpoint.model_copy(update={"status": status}))
         except (RegistryError, OSError) as refused:
             log.warning("the endpoint %s can't say so: %s", endpoint.name, refused)
 

@@ -1,6 +1,7 @@
 """What fails for one endpoint, or around all of them, holds up no other endpoint."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,12 +130,17 @@ async def test_a_mistake_of_headraces_own_at_one_endpoint_is_said_there_and_hold
 
 
 async def test_an_endpoint_whose_reconcile_never_ends_says_so(harness: ControllerHarness) -> None:
-    harness.options = replace(harness.options, deadline_seconds=0.0)
+    may_end = threading.Event()
+    harness.rollouts.next_status = lambda status: (may_end.wait(60), status)[1]
+    harness.options = replace(harness.options, deadline_seconds=0.01)
     harness.start()
-    assert await harness.controller.step() == {"e"}
+    try:
+        assert await harness.controller.step() == {"e"}
+    finally:
+        may_end.set()
     (wait,) = harness.endpoints.list()[0].status.waits
     assert wait.cause is WaitsFor.FAULT
-    assert "it took more than 0 s" in wait.what
+    assert "it took more than 0.01 s" in wait.what
 
 
 async def test_a_conflict_waits_for_the_next_tick_and_leaves_nobody_without_care(
