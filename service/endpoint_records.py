@@ -114,7 +114,10 @@ class ClusterRecords:
         """Notes both revisions; see the Protocol."""
         for slot in _SLOTS:
             name = records.name(endpoint, slot)
-            self._revisions[name] = self._revision(name)
+            try:
+                self._revisions[name] = _revision(self._client.get(self._collection, name))
+            except MissingError:
+                self._revisions[name] = ""
 
     def write(self, endpoint: ModelEndpoint, slot: str, text: str) -> None:
         """Writes a record; see the Protocol."""
@@ -134,12 +137,6 @@ class ClusterRecords:
 
     def forget(self, endpoint: str) -> None:
         """Nothing: Kubernetes removes what a deleted endpoint owned."""
-
-    def _revision(self, name: str) -> str:
-        try:
-            return _revision(self._client.get(self._collection, name))
-        except MissingError:
-            return ""
 
 
 def _revision(item: dict[str, object]) -> str:

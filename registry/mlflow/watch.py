@@ -81,11 +81,6 @@ class SourceWatch:
         self._answers = True
         self.snapshot: MlflowSnapshot | None = None
 
-    @property
-    def webhooks_arrive(self) -> bool:
-        """Whether a webhook came, and told of every change that was found since."""
-        return self._webhooks_arrive
-
     def wake(self) -> None:
         """Asks at once, and for all models: something may have changed."""
         self._list_at = 0.0

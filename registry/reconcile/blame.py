@@ -54,7 +54,11 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
             for report in reports
             if report.device is not None and report.device.fault and report.loaded
         },
-        **_find_silent(reports),
+        **{
+            report.loader: "has not answered its loader for minutes"
+            for report in reports
+            if report.silent and any(each.ready for each in reports)
+        },
     }
     if not useless and not any(report.failed for report in reports):
         return _NOTHING_FAILED
@@ -156,14 +160,6 @@ def _find_failing(reports: Sequence[LoaderReport]) -> dict[str, str]:
         for trouble in report.troubles
         if trouble.fails and trouble.ref in answering
     }
-
-
-def _find_silent(reports: Sequence[LoaderReport]) -> dict[str, str]:
-    """Why a Triton is sick that does not answer while another one is ready, by its loader."""
-    if not any(report.ready for report in reports):
-        return {}
-    why = "has not answered its loader for minutes"
-    return {report.loader: why for report in reports if report.silent}
 
 
 def _find_excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:

@@ -21,14 +21,7 @@ from operator import is_
 from zlib import crc32
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
-from contracts.endpoint import (
-    EndpointSpec,
-    EndpointStatus,
-    ModelEndpoint,
-    Phase,
-    WaitsFor,
-    rollout_spec,
-)
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, WaitsFor
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
 from contracts.status_events import left_last
@@ -421,16 +414,6 @@ class Controller:
 
     # One endpoint
 
-    def _devices(
-        self, endpoint: ModelEndpoint, *, refused: bool
-    ) -> tuple[DeviceKind, DeviceKind | None]:
-        """What the endpoint's Tritons compute on, and the other kind that it moves to."""
-        spec, status = endpoint.spec, endpoint.status
-        return (
-            pools.device_of(spec, status, self._held, refused=refused),
-            pools.crossing_of(spec, status, self._held, refused=refused),
-        )
-
     async def _reconcile(self, endpoint: ModelEndpoint) -> "_Outcome":
         """Observe, plan, write, act; a conflict leaves it for later."""
         now, keep = self._now(), self._options.keep_seconds
@@ -440,7 +423,10 @@ class Controller:
         place = partial(
             pools.place_endpoint, endpoint.spec, endpoint.status, held, refused=bool(refused)
         )
-        device, crossing = self._devices(endpoint, refused=bool(refused))
+        device, crossing = (
+            pools.device_of(endpoint.spec, endpoint.status, held, refused=bool(refused)),
+            pools.crossing_of(endpoint.spec, endpoint.status, held, refused=bool(refused)),
+        )
         seen, target = await self._observer.observe(endpoint, snapshot, device, crossing)
         moved = None
         if seen.move is not None and is_crossing(endpoint.status, seen):
@@ -472,22 +458,28 @@ class Controller:
         moves = self._moves.get(endpoint.name, "")
         said = {"notes": notes, "refused": refused, "unguarded": unguarded, "moves": moves}
         status = decision.status.model_copy(update=said)
-        bounded = _bound(endpoint.spec, status, ceilings)
-        planned = endpoint.model_copy(update={"status": status, "spec": bounded})
+        planned = endpoint.model_copy(update={"status": status})
+        rollout = {"rollout": planned.rollout_spec}  # with the steps that its strategy makes
+        bounded = ceilings.bound(endpoint.spec.model_copy(update=rollout))
+        planned = planned.model_copy(update={"spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
         advanced, fault = await self._advance(planned, around, now)
         status = sleep.note_sleep(bounded, advanced.status, held, now)
-        sick = tuple(pools.sick_tritons(status, held))
-        known = endpoint.status.waits
         waits = list_waits(
-            bounded, status, seen, snapshot, sick=sick, fault=fault, before=known, now=now
+            bounded,
+            status,
+            seen,
+            snapshot,
+            sick=tuple(pools.sick_tritons(status, held)),
+            fault=fault,
+            before=endpoint.status.waits,
+            now=now,
         )
         status = status.model_copy(update={"waits": waits})
         following = with_generation(endpoint.status, status)
         written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
-        if written == endpoint:
-            written = endpoint
+        written = endpoint if written == endpoint else written
         try:
             await self._write(endpoint, written)
         except EndpointConflictError as error:
@@ -614,11 +606,6 @@ def _list_followed(status: EndpointStatus) -> tuple[object, ...]:
     salt = status.rollout.id if status.rollout else ""
     held = status.packages, status.next_packages
     return status.routes, held, status.pools, status.loading, salt
-
-
-def _bound(spec: EndpointSpec, status: EndpointStatus, ceilings: Ceilings) -> EndpointSpec:
-    """The spec within the ceilings, with the steps that its strategy makes of those it names."""
-    return ceilings.bound(spec.model_copy(update={"rollout": rollout_spec(spec, status)}))
 
 
 def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:

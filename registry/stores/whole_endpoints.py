@@ -134,8 +134,12 @@ class WholeEndpoints:
             return None
         known = self._known.get(endpoint.name)
         if known is None or known.summary.metadata.revision != revision:
-            self._check_revision(endpoint)
-            self.get(endpoint.name)
+            found = self.get(endpoint.name)
+            stored = found.metadata.revision if found else "none"
+            if stored != revision:
+                raise EndpointConflictError(
+                    f"endpoint {endpoint.name} is at revision {stored}, not {revision}"
+                )
             known = self._known[endpoint.name]
         return known
 
@@ -154,15 +158,6 @@ class WholeEndpoints:
         self._claims[endpoint.name] = claim
         metadata = endpoint.metadata.model_copy(update={"revision": stored.metadata.revision})
         return endpoint.model_copy(update={"metadata": metadata})
-
-    def _check_revision(self, endpoint: ModelEndpoint) -> None:
-        found = self._summaries.get(endpoint.name)
-        revision = found.metadata.revision if found else ""
-        if revision != endpoint.metadata.revision:
-            raise EndpointConflictError(
-                f"endpoint {endpoint.name} is at revision {revision or 'none'}, "
-                f"not {endpoint.metadata.revision}"
-            )
 
     def _read_stored(self, endpoint: ModelEndpoint, summary: EndpointStatus) -> ModelEndpoint:
         return self._summaries.put(endpoint.model_copy(update={"status": summary}))
