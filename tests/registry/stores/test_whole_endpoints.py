@@ -316,8 +316,8 @@ def is_record_there(fake: Fake) -> bool:
 
 @pytest.mark.parametrize("has_written", [(True, True), (False, True), (False, False)])
 @given(order=st.lists(st.integers(0, 1), max_size=20))
-@example(order=[1] * 4 + [0] * 5 + [1, 0])
-@example(order=[1] * 6 + [0] * 5 + [1, 0])
+@example(order=[1] * 8 + [0] * 9 + [1, 1, 0])  # one has written its record, and not named it yet
+@example(order=[0] * 5 + [1] * 10 + [0] * 4)  # one has all but written, as the other comes
 @settings(
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
