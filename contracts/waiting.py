@@ -130,8 +130,7 @@ WORDS: Final[Mapping[WaitsFor, WaitWording]] = {
         "it came to no verdict", f"give it what it lacked, and have it tried again: {_RETRY}"
     ),
     WaitsFor.FAULT: WaitWording(
-        "Headrace can't go on with it",
-        f"see the controller's log, and report it; what serves goes on, and {_ITSELF} once it can",
+        "Headrace can't go on with it", "see the controller's log, and report it"
     ),
     WaitsFor.POOL: WaitWording(
         "callers move to another pool once all its Tritons hold what they need",

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from contracts.endpoint import ModelEndpoint
@@ -135,7 +136,9 @@ class Loader:
                     log.warning("the loader's pass was cut short: %s", error)
                     busy = False
                 if not busy:
-                    await _wait(self._news, self._options.poll_seconds)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self._options.poll_seconds):
+                            await self._news.wait()
                 self._news.clear()
             heartbeats.cancel()
             stopping.cancel()
@@ -691,14 +694,6 @@ def _cause(error: Exception) -> FailureCause:
     if isinstance(error, NoRoomError):
         return FailureCause.ROOM
     return FailureCause.DAMAGED if isinstance(error, PackageBrokenError) else FailureCause.AWAY
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return
 
 
 async def _set_after(first: asyncio.Event, then: asyncio.Event) -> None:

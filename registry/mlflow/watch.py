@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from registry import metrics
@@ -121,11 +122,9 @@ class SourceWatch:
         while True:
             self._woken.clear()
             await self.attempt()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_seconds):
                     await self._woken.wait()
-            except TimeoutError:
-                continue
 
     async def attempt(self) -> None:
         """One round; MLflow's absence is counted, and logged once."""

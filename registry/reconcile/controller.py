@@ -15,13 +15,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import is_
 from zlib import crc32
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
-from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, WaitsFor
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
 from contracts.status_events import left_last
@@ -137,11 +138,9 @@ class Controller:
                 self._changed.clear()
                 await self._safe_pass(heartbeat)
                 after_pass()
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(self._options.tick_seconds):
                         await self._changed.wait()
-                except TimeoutError:
-                    continue
             for task in beside:
                 task.cancel()
         for reconcile in self._tasks:
@@ -623,10 +622,7 @@ def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
 
 
 def _is_blocked(status: EndpointStatus) -> bool:
-    """Whether it waits for a retry, of its newest version or of ours."""
-    candidate = status.candidate
-    blocked = candidate is not None and candidate.phase is Phase.BLOCKED
-    return blocked or any(wait.cause is WaitsFor.FAULT for wait in status.waits)
+    return status.candidate is not None and status.candidate.phase is Phase.BLOCKED
 
 
 def _log_transitions(name: str, before: EndpointStatus, after: EndpointStatus) -> None:

@@ -19,6 +19,7 @@ from contracts.endpoint import (
     WaitsFor,
     rollout_spec,
 )
+from contracts.loading import FailureCause
 from contracts.rollout import Strategy
 from contracts.status_events import is_passed_over
 from contracts.waiting import OF_PHASE
@@ -228,7 +229,10 @@ def _find_block(status: EndpointStatus, candidate: Candidate, seen: ObservedStat
     if candidate.retry_at is not None:
         return WaitsFor.RETRY
     unknown = status.stable is not None and seen.stable is None and not seen.stable_gone
-    return WaitsFor.STORE if seen.fault or unknown else WaitsFor.ROOM
+    if seen.fault or unknown:
+        return WaitsFor.STORE
+    told = {each.cause for one in seen.loaders for each in one.failed if each.ref == candidate.ref}
+    return WaitsFor.RETRY if told and FailureCause.ROOM not in told else WaitsFor.ROOM
 
 
 def _rollouts(spec: EndpointSpec, status: EndpointStatus, phase: Phase) -> WaitsFor | None:

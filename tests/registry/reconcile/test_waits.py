@@ -16,7 +16,7 @@ from contracts.endpoint import (
     Wait,
     WaitsFor,
 )
-from contracts.loading import FailureCause, LoadFailure, WitnessAnswer
+from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
 from contracts.rollout import RolloutSpec, RolloutState, Strategy
 from contracts.waiting import describe_wait, describe_with_time, sentences
 from registry.conversions.messages import ConversionFailure, ConversionProgress, Package, Signature
@@ -69,6 +69,12 @@ def found(
     return list_waits(spec, status, seen, mlflow, sick=sick, before=before, now=now)
 
 
+def failing(why: FailureCause) -> LoaderReport:
+    """Of a loader that could not load the new version."""
+    failure = LoadFailure(ref=NEW, reason="told", by_version=False, cause=why)
+    return report(OLD, failed=(failure,))
+
+
 SHADOW = SPEC.model_copy(update={"rollout": RolloutSpec(strategy=Strategy.SHADOW)})
 PAUSED = {"paused_at": 5.0}
 TAKEN_BACK = (Phase.REJECTED, Phase.ROLLED_BACK)
@@ -102,6 +108,14 @@ STATES: list[tuple[WaitsFor, tuple[Wait, ...]]] = [
         for phase in (Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING)
     ),
     (WaitsFor.RETRY, found(on_its_way(Phase.BLOCKED, "no space", attempts=2, retry_at=NOW + 9))),
+    *(
+        (cause, found(on_its_way(Phase.BLOCKED, "told"), replace(SEEN, loaders=(failing(why),))))
+        for cause, why in (
+            (WaitsFor.RETRY, FailureCause.AWAY),
+            (WaitsFor.RETRY, FailureCause.REFUSED),
+            (WaitsFor.ROOM, FailureCause.ROOM),
+        )
+    ),
     *(
         (cause, found(on_its_way(Phase.WAITING, "it has to", attempts=2), replace(SEEN, **seen)))
         for cause, seen in (
