@@ -392,6 +392,29 @@ async def test_a_triton_that_fails_inferences_is_cordoned_until_it_answers_again
     assert not sick_series()
 
 
+async def test_a_dead_triton_beside_a_live_loader_is_named_and_new_versions_go_on(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.converted("1")
+    await harness.settle()
+    say(harness, ref)
+    await harness.settle()
+    new = await harness.converted("2")
+    await harness.settle()
+    say(harness, ref, new)
+    dead = report(loader="t2", at=harness.time, ready=False)
+    harness.reports.put(dead)  # as while it starts
+    assert candidate_of(await harness.settle()).phase is Phase.LOADING
+    harness.reports.put(dead.model_copy(update={"silent": True}))
+    status = await harness.settle()
+    assert candidate_of(status).phase is Phase.LOADED
+    (said,) = [each.what for each in status.waits if each.cause is WaitsFor.SICK_TRITON]
+    assert "t2 is out of service until it is well again: it has not answered" in said
+    assert sick_series() == {("default", "t2")}
+    say(harness, ref, new)
+    assert WaitsFor.SICK_TRITON not in {each.cause for each in (await harness.settle()).waits}
+
+
 def sick_series() -> set[tuple[str, str]]:
     (metric,) = metrics.SICK_TRITONS.collect()
     return {(each.labels["pool"], each.labels["loader"]) for each in metric.samples}
