@@ -57,7 +57,8 @@ from registry.stores.reports import Reports
 log = logging.getLogger(__name__)
 
 _LONGEST_TROUBLE = 300  # characters
-_SILENT_SECONDS = 120.0  # longer than a Triton takes to start
+_SILENT_SECONDS = 120.0
+_START_SECONDS = 480.0  # more for the first answer: Triton's image may be pulled meanwhile
 
 
 class Loader:
@@ -114,7 +115,7 @@ class Loader:
         self._backend: str | None = None
         self._on_gpu: bool | None = None
         self._answers = False
-        self._away_since = now()  # unless it answers
+        self._away_since = now() + _START_SECONDS  # unless it answers
         self._read_once = False
         self._complete = False  # stays while Triton loses nothing
         self._awaited: tuple[ModelRef, ...] = ()

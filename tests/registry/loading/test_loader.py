@@ -224,6 +224,15 @@ async def test_nothing_is_said_of_packages_that_nobody_wants_any_more(
     assert await refusals(harness, 1000) == []
 
 
+async def test_a_triton_that_never_answered_has_time_for_its_start(harness: LoaderHarness) -> None:
+    harness.triton.down = True
+    assert not (await harness.settle()).silent
+    harness.time += 590.0
+    assert not (await harness.settle()).silent
+    harness.time += 10.0
+    assert (await harness.settle()).silent
+
+
 async def test_a_restarted_triton_gets_all_its_models_again(harness: LoaderHarness) -> None:
     before = await harness.serve(STABLE, OLD, stable=STABLE)
     harness.triton.down = True
