@@ -326,7 +326,7 @@ class WaitsFor(StrEnum):
     BAKE = "bake"
     VERDICT = "verdict"  # of a person, on a version that was rolled back
     ANOTHER_TRY = "another try"  # of a version that came to no verdict
-    FAULT = "fault"  # of Headrace's own to be mended
+    FAULT = "fault"  # of Headrace itself, to be corrected
     POOL = "pool"  # that it moves to
     CALLER = "caller"  # of a version that sleeps
 
