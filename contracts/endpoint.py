@@ -326,6 +326,7 @@ class WaitsFor(StrEnum):
     BAKE = "bake"
     VERDICT = "verdict"  # of a person, on a version that was rolled back
     ANOTHER_TRY = "another try"  # of a version that came to no verdict
+    FAULT = "fault"  # of Headrace itself, to be corrected
     POOL = "pool"  # that it moves to
     CALLER = "caller"  # of a version that sleeps
 
@@ -444,6 +445,7 @@ class EndpointStatus(_EndpointModel):
     record: RecordRef | None = Field(
         None, description="holds the whole status, of which this is a summary; null: this is whole"
     )
+    writer: str = Field("", description="of the record: drawn by the controller that writes it")
     outdated: SkipJsonSchema[bool] = Field(
         False, exclude=True, description="about an earlier spec; told by a cluster, stored nowhere"
     )

@@ -5,6 +5,8 @@ window of a rollout. It holds what they follow and what people read, in at most 
 The record holds the whole status as JSON, evidence and plots included; only the controller needs
 it. The summary names its record by slot and digest, and the record is written first, into the slot
 that no stored summary names: whatever is killed in between, the summary's own record is there.
+Before a program's first record the summary names it as ``writer``: what another one was about to
+name is a conflict then.
 
 A summary never has evidence, plots or figures. Of the rest the oldest and most detailed gives way
 until it fits, and a note says what was left out. Routes, packages and what else gateways and
@@ -43,7 +45,7 @@ def summary(status: EndpointStatus) -> EndpointStatus:
 
 def text_of(status: EndpointStatus) -> str:
     """The record's text: the whole status."""
-    return status.model_copy(update={"record": None}).model_dump_json(by_alias=True)
+    return status.model_copy(update={"record": None, "writer": ""}).model_dump_json(by_alias=True)
 
 
 def ref_to(text: str, before: RecordRef | None) -> RecordRef:

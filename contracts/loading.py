@@ -154,6 +154,7 @@ class LoaderReport(BaseModel):
     ready: bool = Field(
         description="Triton answers and holds every stable package but those that long fail to load"
     )
+    silent: bool = Field(False, description="Triton has not answered its loader for minutes")
     loaded: tuple[LoadedModel, ...] = ()
     failed: tuple[LoadFailure, ...] = ()
     troubles: tuple[Trouble, ...] = ()

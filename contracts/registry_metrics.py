@@ -29,7 +29,7 @@ BLOCKED: Final = gauge(
 )
 SICK_TRITONS: Final = gauge(
     "registry_sick_tritons",
-    "1 for a Triton that refuses what others hold, or what is known to be good, by its loader.",
+    "1 for a Triton that refuses what is good or does not answer, by its loader.",
     "pool",
     "loader",
 )

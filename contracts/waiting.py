@@ -129,6 +129,9 @@ WORDS: Final[Mapping[WaitsFor, WaitWording]] = {
     WaitsFor.ANOTHER_TRY: WaitWording(
         "it came to no verdict", f"give it what it lacked, and have it tried again: {_RETRY}"
     ),
+    WaitsFor.FAULT: WaitWording(
+        "Headrace can't go on with it", "see the controller's log, and report it"
+    ),
     WaitsFor.POOL: WaitWording(
         "callers move to another pool once all its Tritons hold what they need",
         f"nothing, {_ITSELF}; with spec.pool as it was it stays",

@@ -4,7 +4,6 @@ What a record is and when it is written is said by ``contracts/endpoint_record.p
 knows what is in one. Only the controller writes records; programs that show evidence read them.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -35,17 +34,21 @@ class Records(Protocol):
         """
         ...
 
-    def write(
-        self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
-    ) -> None:
-        """Writes a record over what it was when this process read or wrote it last.
+    def look(self, endpoint: ModelEndpoint) -> None:
+        """Notes of which revisions both records are, before the first of them is written.
+
+        Raises:
+            OSError: nobody can know it now.
+        """
+        ...
+
+    def write(self, endpoint: ModelEndpoint, slot: str, text: str) -> None:
+        """Writes a record over what it was at ``look``, or as this process wrote it since.
 
         Args:
             endpoint: as it was read.
             slot: the one that its summary does not name.
             text: the whole record.
-            confirm: raises if the endpoint is no longer as it was read. It is asked once it is
-                known what is written over, if that was not known before.
 
         Raises:
             ConflictError: someone else wrote the record.
@@ -71,11 +74,11 @@ class FileRecords:
         except (FileNotFoundError, UnicodeDecodeError):  # damaged is as good as gone
             return None
 
-    def write(
-        self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
-    ) -> None:
+    def look(self, endpoint: ModelEndpoint) -> None:
+        """Nothing: there is one writer."""
+
+    def write(self, endpoint: ModelEndpoint, slot: str, text: str) -> None:
         """Writes a record; see the Protocol."""
-        confirm()
         # Not the endpoints' folder: one that is away must not come back empty.
         self._folder.mkdir(exist_ok=True)
         durable.write(self._path(endpoint.name, slot), text.encode())
@@ -95,7 +98,7 @@ class ClusterRecords:
     def __init__(self, client: ClusterClient, namespace: str) -> None:
         self._client = client
         self._collection = records.collection(namespace)
-        self._revisions: dict[str, str] = {}  # by name, of what was read or written last
+        self._revisions: dict[str, str] = {}  # by name; none: there is no record
 
     def read(self, endpoint: ModelEndpoint, slot: str) -> str | None:
         """A record's text; see the Protocol."""
@@ -107,17 +110,19 @@ class ClusterRecords:
         found = item.get("text")
         return found if isinstance(found, str) else None
 
-    def write(
-        self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
-    ) -> None:
+    def look(self, endpoint: ModelEndpoint) -> None:
+        """Notes both revisions; see the Protocol."""
+        for slot in _SLOTS:
+            name = records.name(endpoint, slot)
+            try:
+                self._revisions[name] = _revision(self._client.get(self._collection, name))
+            except MissingError:
+                self._revisions[name] = ""
+
+    def write(self, endpoint: ModelEndpoint, slot: str, text: str) -> None:
         """Writes a record; see the Protocol."""
         name = records.name(endpoint, slot)
-        revision = self._revisions.pop(name, None)
-        if revision is None:
-            revision = self._revision(name)
-            # Since then the program that writes this record, to name it in the summary, makes ours
-            # a conflict; and until then nobody has named it.
-            confirm()
+        revision = self._revisions[name]
         body = records.build_record(endpoint, slot, text, revision)
         try:
             if revision:
@@ -132,12 +137,6 @@ class ClusterRecords:
 
     def forget(self, endpoint: str) -> None:
         """Nothing: Kubernetes removes what a deleted endpoint owned."""
-
-    def _revision(self, name: str) -> str:
-        try:
-            return _revision(self._client.get(self._collection, name))
-        except MissingError:
-            return ""
 
 
 def _revision(item: dict[str, object]) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from contracts.endpoint import ModelEndpoint
@@ -56,6 +57,8 @@ from registry.stores.reports import Reports
 log = logging.getLogger(__name__)
 
 _LONGEST_TROUBLE = 300  # characters
+_SILENT_SECONDS = 120.0
+_START_SECONDS = 480.0  # more for the first answer: Triton's image may be pulled meanwhile
 
 
 class Loader:
@@ -112,6 +115,7 @@ class Loader:
         self._backend: str | None = None
         self._on_gpu: bool | None = None
         self._answers = False
+        self._away_since = now() + _START_SECONDS  # unless it answers
         self._read_once = False
         self._complete = False  # stays while Triton loses nothing
         self._awaited: tuple[ModelRef, ...] = ()
@@ -133,7 +137,9 @@ class Loader:
                     log.warning("the loader's pass was cut short: %s", error)
                     busy = False
                 if not busy:
-                    await _wait(self._news, self._options.poll_seconds)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self._options.poll_seconds):
+                            await self._news.wait()
                 self._news.clear()
             heartbeats.cancel()
             stopping.cancel()
@@ -322,6 +328,7 @@ class Loader:
 
     def _triton_is_away(self, reason: str) -> None:
         if self._answers:
+            self._away_since = self._now()
             log.warning("%s", reason)
         if self._devices is not None:
             self._devices.away()
@@ -635,6 +642,7 @@ class Loader:
             at=self._now(),
             ended_at=self._book.ended_at,
             ready=self._answers and not (self._awaited or self._device_fault() or self._cordoned),
+            silent=not self._answers and self._now() - self._away_since >= _SILENT_SECONDS,
             loaded=loaded,
             failed=self._failures.list_reported(),
             cordoned=self._cordoned,
@@ -687,14 +695,6 @@ def _cause(error: Exception) -> FailureCause:
     if isinstance(error, NoRoomError):
         return FailureCause.ROOM
     return FailureCause.DAMAGED if isinstance(error, PackageBrokenError) else FailureCause.AWAY
-
-
-async def _wait(event: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return
 
 
 async def _set_after(first: asyncio.Event, then: asyncio.Event) -> None:

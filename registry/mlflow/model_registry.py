@@ -159,7 +159,7 @@ class MlflowRegistry:
         return _model(found)
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
-        """A model's versions, newest first; see the Protocol."""
+        """A model's versions, newest first; see the Protocol. Others' are a proxy's doing."""
         quote = '"' if "'" in model else "'"  # MLflow knows no way to write a quote within
         found = await self._all(
             lambda token: (
@@ -168,6 +168,10 @@ class MlflowRegistry:
                 )
             )
         )
+        for item in found:
+            if item.name != model or not str(item.version).isdecimal():
+                told = f"version {item.version} of {item.name}"
+                raise SourceUnavailableError(f"asked for versions of {model}, it lists {told}")
         ready = [item for item in found if item.status == "READY"]
         ready.sort(key=lambda item: int(item.version), reverse=True)
         return tuple(_version(item) for item in ready)

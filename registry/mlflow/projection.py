@@ -17,6 +17,7 @@ from contracts.endpoint import (
     ModelEndpoint,
     Phase,
     Transition,
+    WaitsFor,
 )
 from contracts.rollout import RolloutSpec, RolloutState
 from contracts.waiting import describe_with_time
@@ -220,11 +221,12 @@ def _spaces(status: EndpointStatus) -> Mapping[str, str]:
 
 
 def _waits(endpoint: ModelEndpoint) -> Mapping[str, str]:
-    """For what each version waits; what the endpoint itself does is told of the one that serves."""
+    """For what each version waits, and the one that serves, or comes first, for its endpoint."""
     status = endpoint.status
-    told: dict[str, str] = {}
-    for wait in status.waits:
-        version = wait.version or (status.stable.version if status.stable is not None else "")
+    own, told = status.stable or status.candidate, dict[str, str]()
+    ours = WaitsFor.FAULT
+    for wait in sorted(status.waits, key=lambda it: (it.cause is not ours, not it.version)):
+        version = wait.version or (own.version if own is not None else "")
         if version and version not in told:
             told[version] = describe_with_time(endpoint.name, status, wait, TAG_CHARACTERS)
     return told

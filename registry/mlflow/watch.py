@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from registry import metrics
@@ -81,11 +82,6 @@ class SourceWatch:
         self._answers = True
         self.snapshot: MlflowSnapshot | None = None
 
-    @property
-    def webhooks_arrive(self) -> bool:
-        """Whether a webhook came, and told of every change that was found since."""
-        return self._webhooks_arrive
-
     def wake(self) -> None:
         """Asks at once, and for all models: something may have changed."""
         self._list_at = 0.0
@@ -126,11 +122,9 @@ class SourceWatch:
         while True:
             self._woken.clear()
             await self.attempt()
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_seconds):
                     await self._woken.wait()
-            except TimeoutError:
-                continue
 
     async def attempt(self) -> None:
         """One round; MLflow's absence is counted, and logged once."""

@@ -5,8 +5,8 @@ since then that is known to be good (its witness). Only here is a version blamed
 word of a Triton whose witness does not load, nor while any Triton holds the version. What some
 Tritons refuse and others hold is the refusing ones' own: they do not decide, and are cordoned while
 the others have all that they held. So are those that fail at inferences, or answer NaN, on what
-others answer, and a Triton that holds packages and whose GPU is lost. The design is in
-``docs/decisions/0084-blame-by-proof.md``.
+others answer, a Triton that holds packages and whose GPU is lost, and one that does not answer.
+The design is in ``docs/decisions/0084-blame-by-proof.md``.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -47,10 +47,18 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
     Args:
         reports: of all loaders of the pool that gave a sign of life lately.
     """
-    useless = _find_failing(reports) | {
-        report.loader: f"can compute nothing: {report.device.fault}"
-        for report in reports
-        if report.device is not None and report.device.fault and report.loaded
+    useless = {
+        **_find_failing(reports),
+        **{
+            report.loader: f"can compute nothing: {report.device.fault}"
+            for report in reports
+            if report.device is not None and report.device.fault and report.loaded
+        },
+        **{
+            report.loader: "has not answered its loader for minutes"
+            for report in reports
+            if report.silent and any(each.ready for each in reports)
+        },
     }
     if not useless and not any(report.failed for report in reports):
         return _NOTHING_FAILED

@@ -15,13 +15,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from operator import is_
 from zlib import crc32
 
 from contracts.ceilings import NO_CEILINGS, Ceilings
-from contracts.endpoint import EndpointSpec, EndpointStatus, ModelEndpoint, Phase, rollout_spec
+from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
 from contracts.status_events import left_last
@@ -43,7 +44,7 @@ from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import EndpointObserver
 from registry.reconcile.plan import ENDED, NextPool, ObservedState, PlanDecision, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
-from registry.reconcile.waits import list_waits
+from registry.reconcile.waits import list_waits, with_fault
 from registry.reconcile.work_queue import WorkQueue
 from registry.stores.endpoints import EndpointStore
 from registry.stores.reports import Reports
@@ -54,6 +55,7 @@ log = logging.getLogger(__name__)
 _CREATE_RETRY_SECONDS = 30.0  # an endpoint whose creation was refused
 _MOST_LOGGED = 1000  # characters of what is waited for
 _REFUSAL_SECONDS = 60.0  # of a status, before its rollout ends; one that is too large never fits
+_TELL_SECONDS = 5.0  # for the status of an endpoint that could not be reconciled
 _PATIENCE_SECONDS = 1.0  # that a pass waits for endpoints that take long
 
 
@@ -136,11 +138,9 @@ class Controller:
                 self._changed.clear()
                 await self._safe_pass(heartbeat)
                 after_pass()
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(self._options.tick_seconds):
                         await self._changed.wait()
-                except TimeoutError:
-                    continue
             for task in beside:
                 task.cancel()
         for reconcile in self._tasks:
@@ -293,9 +293,8 @@ class Controller:
         try:
             async with asyncio.timeout(self._options.deadline_seconds):
                 outcome = await self._reconcile(endpoint)
-        except (TimeoutError, RegistryError, StoreError, OSError) as error:
-            what = str(error) or f"not within {self._options.deadline_seconds:g} s"
-            log.warning("the endpoint %s could not be reconciled: %s", endpoint.name, what)
+        except Exception as error:  # noqa: BLE001 - logged there, and it holds only this endpoint
+            await self._tell_fault(endpoint, error)
             known = self._outcomes.get(endpoint.name)
             options = known.options if known else ""  # its conversion goes on
             outcome = _Outcome(endpoint, options, written=False, attended=False)
@@ -310,6 +309,33 @@ class Controller:
                 seen=None if changed else seen,
                 closed_through=closed_through,
             )
+
+    async def _tell_fault(self, endpoint: ModelEndpoint, error: Exception) -> None:
+        """Tells why an endpoint can't be reconciled; in its status what may last."""
+        is_late = isinstance(error, TimeoutError)
+        if isinstance(error, RegistryError | StoreError | OSError) and not is_late:
+            log.warning("the endpoint %s could not be reconciled: %s", endpoint.name, error)
+            return
+        late = f"it took more than {self._options.deadline_seconds:g} s" if is_late else ""
+        waits = with_fault(
+            endpoint.status.waits, self._note_fault(endpoint, error, late), self._now()
+        )
+        if waits == endpoint.status.waits:
+            return
+        status = endpoint.status.model_copy(update={"waits": waits})
+        try:
+            async with asyncio.timeout(_TELL_SECONDS):
+                await self._write(endpoint, endpoint.model_copy(update={"status": status}))
+        except (RegistryError, OSError) as refused:
+            log.warning("the endpoint %s can't say so: %s", endpoint.name, refused)
+
+    def _note_fault(self, endpoint: ModelEndpoint, error: Exception, what: str = "") -> str:
+        """What holds an endpoint, in words; it is counted, and logged once."""
+        metrics.ROLLOUT_FAULTS.labels(endpoint.name).inc()
+        said = f"Headrace can't go on with it: {what or repr(error)}"[:_MOST_LOGGED]
+        if all(wait.what != said for wait in endpoint.status.waits):
+            log.error("the endpoint %s stays as it is", endpoint.name, exc_info=error)
+        return said
 
     def _settle_jobs(self, failed: set[str]) -> None:
         """Ends conversions that nobody wants, and forgets failures that are on record."""
@@ -387,16 +413,6 @@ class Controller:
 
     # One endpoint
 
-    def _devices(
-        self, endpoint: ModelEndpoint, *, refused: bool
-    ) -> tuple[DeviceKind, DeviceKind | None]:
-        """What the endpoint's Tritons compute on, and the other kind that it moves to."""
-        spec, status = endpoint.spec, endpoint.status
-        return (
-            pools.device_of(spec, status, self._held, refused=refused),
-            pools.crossing_of(spec, status, self._held, refused=refused),
-        )
-
     async def _reconcile(self, endpoint: ModelEndpoint) -> "_Outcome":
         """Observe, plan, write, act; a conflict leaves it for later."""
         now, keep = self._now(), self._options.keep_seconds
@@ -406,7 +422,10 @@ class Controller:
         place = partial(
             pools.place_endpoint, endpoint.spec, endpoint.status, held, refused=bool(refused)
         )
-        device, crossing = self._devices(endpoint, refused=bool(refused))
+        device, crossing = (
+            pools.device_of(endpoint.spec, endpoint.status, held, refused=bool(refused)),
+            pools.crossing_of(endpoint.spec, endpoint.status, held, refused=bool(refused)),
+        )
         seen, target = await self._observer.observe(endpoint, snapshot, device, crossing)
         moved = None
         if seen.move is not None and is_crossing(endpoint.status, seen):
@@ -438,20 +457,28 @@ class Controller:
         moves = self._moves.get(endpoint.name, "")
         said = {"notes": notes, "refused": refused, "unguarded": unguarded, "moves": moves}
         status = decision.status.model_copy(update=said)
-        bounded = _bound(endpoint.spec, status, ceilings)
-        planned = endpoint.model_copy(update={"status": status, "spec": bounded})
+        planned = endpoint.model_copy(update={"status": status})
+        rollout = {"rollout": planned.rollout_spec}  # with the steps that its strategy makes
+        bounded = ceilings.bound(endpoint.spec.model_copy(update=rollout))
+        planned = planned.model_copy(update={"spec": bounded})
         routed = frozenset(route.ref for route in endpoint.status.routes)
         around = pool.around(target.number if target else None, routed)
-        advanced, holds = await self._advance(planned, around, now)
+        advanced, fault = await self._advance(planned, around, now)
         status = sleep.note_sleep(bounded, advanced.status, held, now)
-        sick = tuple(pools.sick_tritons(status, held))
-        known = endpoint.status.waits
-        waits = list_waits(bounded, status, seen, snapshot, sick=sick, before=known, now=now)
+        waits = list_waits(
+            bounded,
+            status,
+            seen,
+            snapshot,
+            sick=tuple(pools.sick_tritons(status, held)),
+            fault=fault,
+            before=endpoint.status.waits,
+            now=now,
+        )
         status = status.model_copy(update={"waits": waits})
         following = with_generation(endpoint.status, status)
         written = advanced.model_copy(update={"status": following, "spec": endpoint.spec})
-        if written == endpoint:
-            written = endpoint
+        written = endpoint if written == endpoint else written
         try:
             await self._write(endpoint, written)
         except EndpointConflictError as error:
@@ -465,7 +492,7 @@ class Controller:
         if decision.convert is not None:
             request = self._request(endpoint, decision, seen)
             self._jobs.start(decision.convert.options, request, endpoint.tenant)
-        return _Outcome(written, options, attended=not holds)
+        return _Outcome(written, options, attended=not fault)
 
     async def _withdraw(
         self, endpoint: ModelEndpoint, error: Exception, now: float
@@ -494,16 +521,13 @@ class Controller:
 
     async def _advance(
         self, planned: ModelEndpoint, around: Surroundings, now: float
-    ) -> tuple[ModelEndpoint, bool]:
-        """With its rollout's next step, and whether a fault in there holds only this endpoint."""
+    ) -> tuple[ModelEndpoint, str]:
+        """With its rollout's next step, and the fault in there that holds only this endpoint."""
         try:
             advanced = await asyncio.to_thread(self._rollouts.advance, planned, around, now)
-        except Exception as error:
-            metrics.ROLLOUT_FAULTS.labels(planned.name).inc()
-            log.exception("the rollout of %s can't go on and holds", planned.name)
-            note = f"the rollout stays where it is: its reconcile step failed with {error!r}"
-            return planned.model_copy(update={"status": _note(planned.status, note)}), True
-        return advanced, False
+        except Exception as error:  # noqa: BLE001 - logged there, and it holds only this endpoint
+            return planned, self._note_fault(planned, error)
+        return advanced, ""
 
     async def _write(self, before: ModelEndpoint, after: ModelEndpoint) -> None:
         if after is before:
@@ -583,11 +607,6 @@ def _list_followed(status: EndpointStatus) -> tuple[object, ...]:
     return status.routes, held, status.pools, status.loading, salt
 
 
-def _bound(spec: EndpointSpec, status: EndpointStatus, ceilings: Ceilings) -> EndpointSpec:
-    """The spec within the ceilings, with the steps that its strategy makes of those it names."""
-    return ceilings.bound(spec.model_copy(update={"rollout": rollout_spec(spec, status)}))
-
-
 def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
     """Why gateways refuse all callers of the guardrail: as far as stable's labels are known."""
     wanted, stable = endpoint.spec.guardrail, seen.stable
@@ -600,10 +619,6 @@ def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
         return f"spec.guardrail: {stable.task} finds no labels in texts"
     why = wanted.name_unknown(head.markable(stable.labels, tuple(wanted.labels)))
     return f"spec.guardrail.labels: {why}" if why else ""
-
-
-def _note(status: EndpointStatus, note: str) -> EndpointStatus:
-    return status.model_copy(update={"notes": (*status.notes, note)})
 
 
 def _is_blocked(status: EndpointStatus) -> bool:

@@ -132,8 +132,8 @@ def next_loaders(
 
     At a time no more load it than hold it already: first one alone, then one, two, four. So a
     package that ends its Triton, or fills it, ends one of them, and callers of other versions never
-    wait for all Tritons at once. Those that failed to load it hold nobody up: they go on trying at
-    their own pace, and the next one is asked.
+    wait for all Tritons at once. Those that failed to load it, or whose Triton is silent, hold
+    nobody up: they go on trying at their own pace, and the next one is asked.
 
     Args:
         loaders: of the pool, that gave a sign of life lately.
@@ -141,7 +141,11 @@ def next_loaders(
         before: those that were named before, which go on.
     """
     missing = [each for each in loaders if all(model.ref != ref for model in each.loaded)]
-    failing = [each for each in missing if any(failure.ref == ref for failure in each.failed)]
+    failing = [
+        each
+        for each in missing
+        if each.silent or any(failure.ref == ref for failure in each.failed)
+    ]
     told = sorted(
         (each for each in missing if each not in failing),
         key=lambda one: (one.loader not in before, not one.ready, one.loader),

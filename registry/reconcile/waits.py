@@ -19,6 +19,7 @@ from contracts.endpoint import (
     WaitsFor,
     rollout_spec,
 )
+from contracts.loading import FailureCause
 from contracts.rollout import Strategy
 from contracts.status_events import is_passed_over
 from contracts.waiting import OF_PHASE
@@ -40,6 +41,7 @@ def list_waits(
     snapshot: MlflowSnapshot | None,
     *,
     sick: Sequence[str] = (),
+    fault: str = "",
     before: Iterable[Wait] = (),
     now: float,
 ) -> tuple[Wait, ...]:
@@ -51,10 +53,12 @@ def list_waits(
         seen: what the pass went by.
         snapshot: of MLflow; None if it was never read.
         sick: sentences about Tritons of its pools that refuse what is good.
+        fault: what Headrace itself failed at in this pass, in words.
         before: what was waited for at the last pass.
         now: unix time, seconds.
     """
-    found = [*_endpoints_own(spec, status, seen, snapshot, sick)]
+    found = [_wait(WaitsFor.FAULT, fault)] if fault else []
+    found += _endpoints_own(spec, status, seen, snapshot, sick)
     if status.candidate is not None:
         found += _candidates(spec, status, status.candidate, seen)
     if not found and status.stable is None:
@@ -66,6 +70,14 @@ def list_waits(
         else wait
         for wait in found
     )
+
+
+def with_fault(waits: Iterable[Wait], said: str, now: float) -> tuple[Wait, ...]:
+    """The waits of the last pass, and before them that Headrace can't go on, in these words."""
+    waits = tuple(waits)
+    since = next((wait.since for wait in waits if wait.cause is WaitsFor.FAULT), now)
+    others = (wait for wait in waits if wait.cause is not WaitsFor.FAULT)
+    return (_wait(WaitsFor.FAULT, said, since=since), *others)
 
 
 def _wait(cause: WaitsFor, what: str = "", *, version: str = "", since: float = _UNDATED) -> Wait:
@@ -193,9 +205,9 @@ def _find_preparation(
     if phase is Phase.LOADING:
         loads = WaitsFor.TRITONS if status.unserved else None
         return WaitsFor.STORE if seen.fault else loads
-    if phase in _OF_CONVERSION and candidate.attempts:
-        return WaitsFor.RETRY
-    return WaitsFor.DEVICE if phase is Phase.WAITING and seen.unsaid else None
+    if phase is Phase.WAITING and (seen.unsaid or seen.busy):
+        return WaitsFor.DEVICE if seen.unsaid else WaitsFor.TURN
+    return WaitsFor.RETRY if phase in _OF_CONVERSION and candidate.attempts else None
 
 
 def _describe_unloaded(candidate: Candidate, seen: ObservedState) -> str:
@@ -217,7 +229,10 @@ def _find_block(status: EndpointStatus, candidate: Candidate, seen: ObservedStat
     if candidate.retry_at is not None:
         return WaitsFor.RETRY
     unknown = status.stable is not None and seen.stable is None and not seen.stable_gone
-    return WaitsFor.STORE if seen.fault or unknown else WaitsFor.ROOM
+    if seen.fault or unknown:
+        return WaitsFor.STORE
+    told = {each.cause for one in seen.loaders for each in one.failed if each.ref == candidate.ref}
+    return WaitsFor.RETRY if told and FailureCause.ROOM not in told else WaitsFor.ROOM
 
 
 def _rollouts(spec: EndpointSpec, status: EndpointStatus, phase: Phase) -> WaitsFor | None:

@@ -9,8 +9,8 @@ rollout then has no evidence, and ``rollout/machine.py`` begins it again.
 """
 
 import logging
+import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from contracts import endpoint_record
@@ -22,6 +22,7 @@ from service.endpoint_records import ForeignRecordError, Records, join_record
 
 log = logging.getLogger(__name__)
 
+_NOBODY = "?"  # is the writer of what no claim was written of
 _RETRY_SECONDS = 10.0  # a pass lists several times a second
 
 
@@ -49,7 +50,7 @@ class WholeEndpoints:
         self._for_people = for_people
         self._known: dict[str, _FollowedEndpoint] = {}
         self._retry_at: dict[str, float] = {}  # a record of another release, by our clock
-        self._unsure: set[str] = set()  # whose last summary may be stored, and name its record
+        self._claims: dict[str, str] = {}  # what this process last wrote as ``status.writer``
 
     def list(self) -> tuple[ModelEndpoint, ...]:
         """Every endpoint, by name; see the Protocol."""
@@ -57,6 +58,7 @@ class WholeEndpoints:
         unreadable, found = set(self._summaries.unreadable), []
         for gone in self._known.keys() - {summary.name for summary in summaries}:
             self._known.pop(gone, None)
+            self._claims.pop(gone, None)
         for summary in summaries:
             if time.monotonic() < self._retry_at.get(summary.name, 0.0):
                 unreadable.add(summary.name)
@@ -96,17 +98,19 @@ class WholeEndpoints:
             return self.put(endpoint.model_copy(update={"metadata": metadata}))
         before, text = known.summary.status.record, endpoint_record.text_of(status)
         ref = endpoint_record.ref_to(text, before)
+        if self._claims.get(endpoint.name, _NOBODY) != known.summary.status.writer:
+            endpoint = self._claim(endpoint, known)
+        claim = self._claims[endpoint.name]
         if ref != before:
-            if endpoint.name in self._unsure:
-                self._is_still(known.summary)()
             try:
-                self._records.write(known.summary, ref.slot, text, self._is_still(known.summary))
+                self._records.write(endpoint, ref.slot, text)
             except ConflictError as error:
+                del self._claims[endpoint.name]
                 raise EndpointConflictError(f"endpoint {endpoint.name}: {error}") from error
-        summary = summary.model_copy(update={"record": ref})
-        self._unsure.add(endpoint.name)
+        summary = summary.model_copy(update={"record": ref, "writer": claim})
+        del self._claims[endpoint.name]  # until this write is known to be done
         stored = self._read_stored(endpoint, summary)
-        self._unsure.discard(endpoint.name)
+        self._claims[endpoint.name] = claim
         return self._learn(stored, status)
 
     def delete(self, name: str) -> None:
@@ -130,24 +134,30 @@ class WholeEndpoints:
             return None
         known = self._known.get(endpoint.name)
         if known is None or known.summary.metadata.revision != revision:
-            self._is_still(endpoint)()
-            self.get(endpoint.name)
+            found = self.get(endpoint.name)
+            stored = found.metadata.revision if found else "none"
+            if stored != revision:
+                raise EndpointConflictError(
+                    f"endpoint {endpoint.name} is at revision {stored}, not {revision}"
+                )
             known = self._known[endpoint.name]
         return known
 
-    def _is_still(self, endpoint: ModelEndpoint) -> Callable[[], None]:
-        """Raises ``EndpointConflictError`` if the stored endpoint is of another revision."""
+    def _claim(self, endpoint: ModelEndpoint, known: _FollowedEndpoint) -> ModelEndpoint:
+        """Makes this process the writer of an endpoint's records; it is of another revision then.
 
-        def confirm() -> None:
-            found = self._summaries.get(endpoint.name)
-            revision = found.metadata.revision if found else ""
-            if revision != endpoint.metadata.revision:
-                raise EndpointConflictError(
-                    f"endpoint {endpoint.name} is at revision {revision or 'none'}, "
-                    f"not {endpoint.metadata.revision}"
-                )
-
-        return confirm
+        What another program has yet to name in the summary is a conflict from now on, and so is an
+        earlier write of ours whose answer was lost. What they have yet to write to a record is one
+        too, or makes ours one: revisions were looked at before.
+        """
+        self._records.look(known.summary)
+        claim = secrets.token_hex(4)
+        status = known.summary.status.model_copy(update={"writer": claim})
+        stored = self._read_stored(known.summary, status)
+        self._learn(stored, known.whole.status)
+        self._claims[endpoint.name] = claim
+        metadata = endpoint.metadata.model_copy(update={"revision": stored.metadata.revision})
+        return endpoint.model_copy(update={"metadata": metadata})
 
     def _read_stored(self, endpoint: ModelEndpoint, summary: EndpointStatus) -> ModelEndpoint:
         return self._summaries.put(endpoint.model_copy(update={"status": summary}))

@@ -1,7 +1,9 @@
-"""Whatever stands before MLflow, the object store or Kubernetes, a rollout goes on to its end.
+"""Whatever stands before MLflow, the object store, Kubernetes or Kafka, a rollout goes to its end.
 
-In each phase something else answers for a while in the place of one of them. Nothing is rejected,
-dropped, deleted, converted again or promoted by it, and the metric or the log says what is away.
+In each phase something else answers for a while in the place of one of them. What stands before
+Kafka leaves its reader without records (``tests/stats/reading/test_record_log.py``). Nothing is
+rejected, dropped, deleted, converted again or promoted by it, and the metric, the log or the
+version's reason says what is away.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import Phase as Tries
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
@@ -37,7 +39,7 @@ from contracts.endpoint import Arm, EndpointStatus, Phase
 pytestmark = pytest.mark.slow  # imports clients of MLflow, S3 and Kubernetes
 
 PARTS = ("mlflow", "objects", "kubernetes")
-EMPTY, LOST = "an empty list", "a list that lost entries"
+EMPTY, LOST, UNREAD = "an empty list", "a list that lost entries", "records that can't be read"
 UP = {"mlflow": "headrace_registry_source_up", "objects": "headrace_registry_store_up"}
 PHASES = 13
 AHEAD = (
@@ -69,13 +71,16 @@ class Fault:
     flaps: bool = False
 
 
-# In an order in which any thirteen in a row are before all three and of most kinds.
+# In an order in which any thirteen in a row are before most parts and of most kinds.
 FAULTS = st.permutations(
     [
-        Fault(part, kind, flaps)
-        for flaps in (False, True)
-        for kind in (LOST, EMPTY, *FOREIGN)
-        for part in PARTS
+        *(Fault("kafka", UNREAD) for _ in range(6)),
+        *(
+            Fault(part, kind, flaps)
+            for flaps in (False, True)
+            for kind in (LOST, EMPTY, *FOREIGN)
+            for part in PARTS
+        ),
     ]
 )
 
@@ -143,17 +148,20 @@ async def strike(world: RolloutWorld, fault: Fault, caplog: pytest.LogCaptureFix
     before = world.seen()
     caplog.clear()
     caplog.set_level(logging.INFO)
-    world.servers.put(fault.part, in_place(fault, world))
+    world.judged.away = fault.part == "kafka"
+    if fault.part in PARTS:
+        world.servers.put(fault.part, in_place(fault, world))
     world.loads = True
     for seconds in (0.0, SHORT_SECONDS if fault.kind == LOST else LONG_SECONDS):
         world.time += seconds
         world.watch.wake()
         await world.round()
         await world.collect()
-    if fault.kind in FOREIGN and not fault.flaps:
+    if (fault.kind in FOREIGN and not fault.flaps) or fault.kind == UNREAD:
         await tells(world, fault, caplog)
     during = world.seen()
     world.servers.clear()
+    world.judged.away = False
     assert harm(before, during) == [], fault
     for part, metric in UP.items():
         await world.until(f"{part} answers", partial(says, metric, 1.0))
@@ -165,8 +173,15 @@ async def tells(world: RolloutWorld, fault: Fault, caplog: pytest.LogCaptureFixt
     """Waits until the sign that is for it says what is away."""
     if fault.part in UP:
         await world.until(f"{fault} is told", partial(says, UP[fault.part], 0.0))
+    elif fault.part == "kafka":  # what counts the traffic has the alert
+        compared = world.phase in {Phase.SHADOW, Phase.CANARY}
+        assert not compared or "waits for statistics" in _reason(world.status), fault
     else:
         await world.until(f"{fault} is told", lambda: "can't be watched" in caplog.text)
+
+
+def _reason(status: EndpointStatus) -> str:
+    return status.candidate.reason if status.candidate is not None else ""
 
 
 def says(metric: str, value: float) -> bool:
@@ -255,6 +270,7 @@ async def struck(
 
 @settings(rollouts, max_examples=2)
 @given(FAULTS, st.booleans())
+@example([Fault("kafka", UNREAD)], True)
 async def test_a_fault_in_each_phase_changes_nothing_but_the_time_that_it_takes(
     servers: Servers,
     tmp_path: Path,

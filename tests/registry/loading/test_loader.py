@@ -224,14 +224,27 @@ async def test_nothing_is_said_of_packages_that_nobody_wants_any_more(
     assert await refusals(harness, 1000) == []
 
 
+async def test_a_triton_that_never_answered_has_time_for_its_start(harness: LoaderHarness) -> None:
+    harness.triton.down = True
+    assert not (await harness.settle()).silent
+    harness.time += 590.0
+    assert not (await harness.settle()).silent
+    harness.time += 10.0
+    assert (await harness.settle()).silent
+
+
 async def test_a_restarted_triton_gets_all_its_models_again(harness: LoaderHarness) -> None:
     before = await harness.serve(STABLE, OLD, stable=STABLE)
     harness.triton.down = True
     away = await harness.settle()
     assert not away.ready
     assert away.loaded == ()
+    assert not away.silent
+    harness.time += 120.0
+    assert (await harness.settle()).silent
     after = await harness.restart_triton()
     assert after.ready
+    assert not after.silent
     assert sorted(names(after)) == sorted(names(before))
     assert after.loaded[0].costs == before.loaded[0].costs
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
+from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -22,6 +25,12 @@ from registry.mlflow.write_back import WriteBack
 
 pytestmark = pytest.mark.slow  # imports MLflow: more than a second
 
+
+def listed(**version: str) -> dict[str, object]:
+    """A list of one version."""
+    return {"model_versions": [{**version, "status": "READY"}]}
+
+
 PAGE = "<html><head><title>404 Not Found</title></head><body>default backend - 404</body></html>"
 FAULTS: dict[str, tuple[int, Any]] = {
     "an ingress without a backend": (404, PAGE),
@@ -35,9 +44,16 @@ FAULTS: dict[str, tuple[int, Any]] = {
     "half of an answer": (200, '{"registered_models": [{"name": "m'),
     "another server's answer": (200, {"status": "ok"}),
     "nothing": (200, {}),
+    "what another was asked for": (200, listed(name="n", version="2")),
+    "a version without a number": (200, listed(name="m", version="one")),
 }
 # In which MLflow itself might have said that it lists nothing.
-EMPTY = {"another server's answer", "nothing"}
+EMPTY = {
+    "another server's answer",
+    "nothing",
+    "what another was asked for",
+    "a version without a number",
+}
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +135,47 @@ def test_no_answer_of_others_rejects_a_version_on_the_way(
     assert not found.value.by_version, found.value.reason
 
 
+@pytest.mark.parametrize("fault", ["what another was asked for", "a version without a number"])
+async def test_a_list_of_versions_that_can_not_be_the_models_is_an_outage(
+    fake: FakeMlflow, fault: str
+) -> None:
+    registry = MlflowRegistry(MlflowConnection(fake.uri, timeout_seconds=60))
+    fake.script = lambda _path, _query: FAULTS[fault]
+    with pytest.raises(SourceUnavailableError, match="asked for versions of m, it lists"):
+        await registry.versions("m")
+
+
 def test_mlflows_own_word_that_a_version_is_gone_counts(fake: FakeMlflow) -> None:
     with pytest.raises(VersionError, match="does not know"):
         TrackingServer(fake.uri).version("nobody", "1")
+
+
+class _Drip(BaseRequestHandler):
+    """Begins an answer, and sends a byte of it now and then."""
+
+    over: threading.Event
+
+    def handle(self) -> None:
+        self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        with suppress(OSError):
+            while not self.over.wait(0.05):
+                self.request.sendall(b" ")
+
+
+async def test_an_answer_that_drips_is_an_outage_once_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")  # which a connection changes
+    handler = type("Drip", (_Drip,), {"over": threading.Event()})
+    with ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        connection = MlflowConnection(
+            f"http://127.0.0.1:{server.server_address[1]}", timeout_seconds=0.5
+        )
+        with pytest.raises(SourceUnavailableError, match="takes too long"):
+            await MlflowRegistry(connection).models()
+        handler.over.set()
+        server.shutdown()
 
 
 @settings(

@@ -97,6 +97,21 @@ def test_a_version_says_for_what_it_waits_since_when_and_what_to_do() -> None:
     assert told["3"].startswith(f"other conversions have to end first{since}")
 
 
+def test_what_an_endpoint_waits_for_is_told_of_its_first_version_while_none_serves() -> None:
+    candidate = Candidate(version="1", phase=Phase.LOADING)
+    fault = Wait(cause=WaitsFor.FAULT, since=60.0, what="Headrace can't go on with it: KeyError()")
+    sick = Wait(cause=WaitsFor.SICK_TRITON, since=60.0, what="Triton l is sick")
+    loading = Wait(cause=WaitsFor.LOADING, since=60.0, version="1", what="not loaded yet by l")
+    for waits, said in (
+        ((fault, sick, loading), "Headrace can't go on"),
+        ((sick, loading), "not every Triton of its pool has loaded it"),
+        ((sick,), "Triton l is sick"),
+    ):
+        one = endpoint(EndpointStatus(candidate=candidate, waits=waits))
+        (told,) = projection([one]).tags
+        assert told.tags["headrace.e.waits"].startswith(said)
+
+
 def test_what_waits_for_nothing_has_no_such_tag() -> None:
     (tags,) = projection([serving(line("1", Phase.SERVING))]).tags
     assert tags.tags["headrace.e.waits"] == ""

@@ -190,6 +190,26 @@ def _damage(world: World) -> None:
         world.store.verify(world.ref.package)
 
 
+def test_every_file_that_s3_is_sent_has_a_checksum_that_s3_itself_proves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = fake_object_store.FakeObjectStore()
+    checked: dict[str, bool] = {}
+
+    def note(request: Request) -> None:
+        names = {name.lower(): value for name, value in request.headers.items()}
+        if request.method == "PUT" and request.path.count("/") > 1:
+            told = names.get("x-amz-trailer", "") + "".join(names)
+            checked[request.path.rpartition("/")[2]] = "x-amz-checksum-" in told
+
+    with fake_object_store.serve(fake, monkeypatch):
+        store = PackageStore(f"s3://{fake_object_store.BUCKET}/packages")
+        fake.script = note
+        manifest = packed(tmp_path / "made")
+        store.publish(tmp_path / "made", manifest)
+    assert checked == dict.fromkeys((*manifest.files, MANIFEST), True)
+
+
 def test_a_connection_that_ends_without_an_answer_is_a_store_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,17 +8,20 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 from dying_files import DyingFiles, KilledError
+from fake_object_store import BUCKET, FakeObjectStore, serve
+from http_server import Answer, Request
 from registry_fakes import packed
 
 from contracts.manifest import MANIFEST
 from registry.packages import gc
-from registry.packages.store import PackageDamagedError, PackageStore
+from registry.packages.store import PackageDamagedError, PackageStore, StoreUnavailableError
 
 PROGRAM = Path(__file__).parents[2] / "support" / "killed_publisher.py"
 
@@ -114,6 +117,61 @@ def test_killed_at_any_step_an_object_store_holds_only_whole_packages_and_takes_
         assert_heals(store, source, tmp_path / f"fetched{step}")
         if done:
             break
+    assert step > 1
+
+
+REFUSED = "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>"
+
+
+class LastRequests:
+    """Lets so many changes through, and nothing after them: their client is gone."""
+
+    def __init__(self, fake: FakeObjectStore) -> None:
+        self._fake = fake
+        self.left = 0
+
+    def __call__(self, request: Request) -> Answer | None:
+        changes = request.method in {"PUT", "POST", "DELETE"}
+        self.left -= changes and self.left > 0
+        if self.left == 0:
+            self._fake.script = lambda _: Answer(403, REFUSED)
+            return Answer(403, REFUSED)
+        return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["publish", "delete", "collect", "repair"])
+def test_killed_at_any_change_an_s3_store_holds_only_whole_packages_and_takes_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    fake = FakeObjectStore()
+    source, other = tmp_path / "source", tmp_path / "other"
+    manifest, newer = packed(source), packed(other, b"newer", "2")
+    with serve(fake, monkeypatch):
+        for step in count(1):
+            store = PackageStore(f"s3://{BUCKET}/{what}{step}")
+            if what != "publish":
+                store.publish(source, manifest)
+            if what == "collect":
+                store.publish(other, newer)
+            if what == "repair":
+                fake.objects[f"{what}{step}/{manifest.package_id()}/model.onnx"] = b"rotten"
+            act: Callable[[], object] = partial(store.publish, source, manifest)
+            if what == "delete":
+                act = partial(store.delete, manifest.package_id())
+            elif what == "collect":
+                act = partial(gc.collect, store, (), keep=1)
+            fake.script = last = LastRequests(fake)
+            last.left = step
+            with suppress(StoreUnavailableError):
+                act()
+            done = last.left > 0
+            fake.script = lambda _: None
+            if what != "repair" or done:
+                assert_whole(store)
+            assert_heals(store, source, tmp_path / f"fetched{step}")
+            if done:
+                break
     assert step > 1
 
 

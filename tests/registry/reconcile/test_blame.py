@@ -54,6 +54,23 @@ def test_one_sick_triton_of_three_blames_nobody_and_is_cordoned() -> None:
     assert [each.loader for each in found.deciding(reports)] == ["t0", "t1"]
 
 
+def test_a_triton_that_does_not_answer_decides_nothing_while_another_one_is_ready() -> None:
+    dead = report(loader="t2", ready=False)
+    reports = (report(STABLE, NEW, loader="t0"), report(STABLE, NEW, loader="t1"), dead)
+    assert judge(reports) == Verdicts()  # it may be starting
+    silent = dead.model_copy(update={"silent": True})
+    found = judge((*reports[:2], silent))
+    assert [each.loader for each in found.deciding((*reports[:2], silent))] == ["t0", "t1"]
+    assert found.cordoned == {"t2"}
+    assert "not answered" in found.sick["t2"]
+    assert judge((silent, report(loader="t1", ready=False))) == Verdicts()
+
+
+def test_a_triton_that_does_not_answer_keeps_no_bad_version_from_being_rejected() -> None:
+    silent = report(loader="t1", ready=False).model_copy(update={"silent": True})
+    assert judge((refusing("t0", refusal("[Errno 71] never heard of")), silent)).at_fault
+
+
 def test_words_that_blame_the_model_reject_a_version_that_nobody_holds() -> None:
     reports = (refusing("t0", refusal(GRAPH)), report(STABLE, loader="t1"))
     assert "INVALID_GRAPH" in judge(reports).at_fault[NEW]

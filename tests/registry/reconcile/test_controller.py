@@ -394,11 +394,12 @@ async def test_a_rollout_that_breaks_holds_its_endpoint_and_no_other(
     harness.rollouts.breaks_at = "e"
     harness.endpoints.put(endpoint(name="second"))
     status = await harness.settle()
-    assert "evidence of another age" in status.notes[0]
+    assert status.waits[0].cause is WaitsFor.FAULT
+    assert "evidence of another age" in status.waits[0].what
     assert status.stable is not None
     assert harness.endpoints.list()[1].status.stable == status.stable
     harness.rollouts.breaks_at = ""
-    assert (await harness.settle()).notes == ()
+    assert (await harness.settle()).waits == ()
 
 
 async def test_a_verdicts_evidence_goes_into_the_run_that_made_the_version(

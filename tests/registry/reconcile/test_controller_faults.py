@@ -1,6 +1,8 @@
 """What fails for one endpoint, or around all of them, holds up no other endpoint."""
 
 import asyncio
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,49 @@ async def test_an_endpoint_whose_file_broke_holds_up_no_other(harness: Controlle
     harness.registry.register("m", "1")
     await harness.settle()
     assert harness.endpoints.list()[1].status.candidate is not None
+
+
+async def test_a_mistake_of_headraces_own_at_one_endpoint_is_said_there_and_holds_up_no_other(
+    harness: ControllerHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("before", "zuletzt"):
+        harness.endpoints.put(endpoint(name=name, spec=EndpointSpec(model="odd")))
+    harness.start()
+    harness.registry.register("m", "1")
+    harness.registry.register("odd", "one")  # is no number, which a plan relies on
+    await harness.controller.step()
+    await harness.watch.round()
+    since = harness.time
+    for _ in range(3):
+        assert await harness.controller.step() == {"before", "zuletzt"}
+        harness.time += 1.0
+    fine, *odd = sorted(harness.endpoints.list(), key=lambda each: each.spec.model)
+    assert candidate_of(fine.status).phase is Phase.CONVERTING
+    for each in odd:
+        wait = each.status.waits[0]
+        assert (wait.cause, wait.since) == (WaitsFor.FAULT, since)
+        assert "invalid literal for int()" in wait.what
+    assert sum("stays as it is" in each.message for each in caplog.records) == 2  # once each
+    for each in odd:
+        harness.endpoints.put(each.model_copy(update={"spec": EndpointSpec(model="m")}))
+    assert await harness.controller.step() == frozenset()
+    assert WaitsFor.FAULT not in {
+        wait.cause for each in harness.endpoints.list() for wait in each.status.waits
+    }
+
+
+async def test_an_endpoint_whose_reconcile_never_ends_says_so(harness: ControllerHarness) -> None:
+    may_end = threading.Event()
+    harness.rollouts.next_status = lambda status: (may_end.wait(60), status)[1]
+    harness.options = replace(harness.options, deadline_seconds=0.01)
+    harness.start()
+    try:
+        assert await harness.controller.step() == {"e"}
+    finally:
+        may_end.set()
+    (wait,) = harness.endpoints.list()[0].status.waits
+    assert wait.cause is WaitsFor.FAULT
+    assert "it took more than 0.01 s" in wait.what
 
 
 async def test_a_conflict_waits_for_the_next_tick_and_leaves_nobody_without_care(
@@ -345,6 +390,29 @@ async def test_a_triton_that_fails_inferences_is_cordoned_until_it_answers_again
     say(harness, ref)
     assert not (await harness.settle()).cordoned
     assert not sick_series()
+
+
+async def test_a_dead_triton_beside_a_live_loader_is_named_and_new_versions_go_on(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.converted("1")
+    await harness.settle()
+    say(harness, ref)
+    await harness.settle()
+    new = await harness.converted("2")
+    await harness.settle()
+    say(harness, ref, new)
+    dead = report(loader="t2", at=harness.time, ready=False)
+    harness.reports.put(dead)  # as while it starts
+    assert candidate_of(await harness.settle()).phase is Phase.LOADING
+    harness.reports.put(dead.model_copy(update={"silent": True}))
+    status = await harness.settle()
+    assert candidate_of(status).phase is Phase.LOADED
+    (said,) = [each.what for each in status.waits if each.cause is WaitsFor.SICK_TRITON]
+    assert "t2 is out of service until it is well again: it has not answered" in said
+    assert sick_series() == {("default", "t2")}
+    say(harness, ref, new)
+    assert WaitsFor.SICK_TRITON not in {each.cause for each in (await harness.settle()).waits}
 
 
 def sick_series() -> set[tuple[str, str]]:

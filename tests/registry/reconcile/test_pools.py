@@ -174,6 +174,12 @@ def test_a_triton_that_was_told_goes_on_and_one_that_is_gone_is_replaced() -> No
     assert pools.next_loaders(starting, NEW, ()) == ("b",)
 
 
+def test_a_triton_that_is_silent_since_it_was_told_holds_up_nobody() -> None:
+    silent = report(loader="a", ready=False).model_copy(update={"silent": True})
+    reports = (silent, report(loader="b"), report(loader="c"))
+    assert pools.next_loaders(reports, NEW, ("a",)) == ("a", "b")
+
+
 @given(st.sets(st.sampled_from("abcdefg")), st.sets(st.sampled_from("abcdefg")), st.booleans())
 def test_never_do_more_load_a_candidate_than_hold_it_and_somebody_always_may(
     lacking: set[str], holding: set[str], ready: bool

@@ -16,13 +16,13 @@ from contracts.endpoint import (
     Wait,
     WaitsFor,
 )
-from contracts.loading import FailureCause, LoadFailure, WitnessAnswer
+from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
 from contracts.rollout import RolloutSpec, RolloutState, Strategy
 from contracts.waiting import describe_wait, describe_with_time, sentences
 from registry.conversions.messages import ConversionFailure, ConversionProgress, Package, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
 from registry.reconcile.plan import ObservedState, PlannedVersion, plan
-from registry.reconcile.waits import list_waits
+from registry.reconcile.waits import list_waits, with_fault
 
 NOW = 1000.0
 OLD, NEW = ref("1", "a"), ref("2", "b")
@@ -69,6 +69,12 @@ def found(
     return list_waits(spec, status, seen, mlflow, sick=sick, before=before, now=now)
 
 
+def failing(why: FailureCause) -> LoaderReport:
+    """Of a loader that could not load the new version."""
+    failure = LoadFailure(ref=NEW, reason="told", by_version=False, cause=why)
+    return report(OLD, failed=(failure,))
+
+
 SHADOW = SPEC.model_copy(update={"rollout": RolloutSpec(strategy=Strategy.SHADOW)})
 PAUSED = {"paused_at": 5.0}
 TAKEN_BACK = (Phase.REJECTED, Phase.ROLLED_BACK)
@@ -103,6 +109,21 @@ STATES: list[tuple[WaitsFor, tuple[Wait, ...]]] = [
     ),
     (WaitsFor.RETRY, found(on_its_way(Phase.BLOCKED, "no space", attempts=2, retry_at=NOW + 9))),
     *(
+        (cause, found(on_its_way(Phase.BLOCKED, "told"), replace(SEEN, loaders=(failing(why),))))
+        for cause, why in (
+            (WaitsFor.RETRY, FailureCause.AWAY),
+            (WaitsFor.RETRY, FailureCause.REFUSED),
+            (WaitsFor.ROOM, FailureCause.ROOM),
+        )
+    ),
+    *(
+        (cause, found(on_its_way(Phase.WAITING, "it has to", attempts=2), replace(SEEN, **seen)))
+        for cause, seen in (
+            (WaitsFor.TURN, {"busy": "another"}),
+            (WaitsFor.DEVICE, {"unsaid": "nobody said"}),
+        )
+    ),
+    *(
         (WaitsFor.RETRY, found(on_its_way(phase, attempts=2)))
         for phase in (Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING)
     ),
@@ -129,6 +150,7 @@ STATES: list[tuple[WaitsFor, tuple[Wait, ...]]] = [
     ),
     *((WaitsFor.VERDICT, found(on_its_way(phase, "errors"))) for phase in TAKEN_BACK),
     (WaitsFor.ANOTHER_TRY, found(on_its_way(Phase.EXPIRED, "no verdict within 1h"))),
+    (WaitsFor.FAULT, with_fault((), "Headrace can't go on with it: KeyError('x')", NOW)),
     (WaitsFor.POOL, found(SERVING, spec=EndpointSpec(model="m", pool="gpu"))),
     (WaitsFor.CALLER, found(SERVING.model_copy(update={"asleep": 7.0}))),
 ]
@@ -239,6 +261,13 @@ def test_the_tritons_that_have_yet_to_load_are_named_and_the_sick_that_decide_no
     many = tuple(report(OLD, loader=f"l{number}") for number in range(5))
     (wait,) = found(on_its_way(Phase.LOADING), replace(SEEN, loaders=many))
     assert wait.what == "not loaded yet by l0, l1, l2 and 2 more"
+
+
+def test_a_fault_of_headraces_own_has_lasted_since_its_first_pass() -> None:
+    first = with_fault(found(on_its_way(Phase.LOADING)), "broken", 10.0)
+    assert [wait.since for wait in with_fault(first, "broken otherwise", 20.0)] == [10.0, NOW]
+    again = list_waits(SPEC, SERVING, SEEN, MLFLOW, fault="broken", before=first, now=30.0)
+    assert [(wait.what, wait.since) for wait in again] == [("broken", 10.0)]
 
 
 def test_a_store_that_is_away_is_what_is_waited_for_whatever_was_before() -> None:

@@ -1,16 +1,27 @@
 """A status lies in two objects and is one: whatever is killed, lost or written by two at once."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import kubernetes
 import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from registry_fakes import endpoint, ref
 
-from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, Route, Transition
+from contracts.endpoint import (
+    EndpointStatus,
+    ModelEndpoint,
+    Phase,
+    RecordRef,
+    Route,
+    Transition,
+)
 from contracts.endpoint_record import ref_to
 from contracts.rollout import RolloutState
 from registry.errors import EndpointConflictError
@@ -18,6 +29,7 @@ from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 from registry.stores.whole_endpoints import WholeEndpoints
 from service.cluster import records as layout
+from service.cluster.client import ClusterClient
 from service.cluster.errors import ApiRefusedError, ApiUnavailableError
 from service.endpoint_records import ClusterRecords, FileRecords, Records
 
@@ -97,11 +109,12 @@ class MortalRecords:
     def read(self, endpoint: ModelEndpoint, slot: str) -> str | None:
         return self._records.read(endpoint, slot)
 
-    def write(
-        self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
-    ) -> None:
+    def look(self, endpoint: ModelEndpoint) -> None:
+        self._records.look(endpoint)
+
+    def write(self, endpoint: ModelEndpoint, slot: str, text: str) -> None:
         self._writes.spend()
-        self._records.write(endpoint, slot, text, confirm)
+        self._records.write(endpoint, slot, text)
 
     def forget(self, endpoint: str) -> None:
         self._records.forget(endpoint)
@@ -126,7 +139,7 @@ def cluster(stack: ExitStack, folder: Path) -> Place:
 
 
 @pytest.mark.parametrize("place", [files, pytest.param(cluster, marks=pytest.mark.slow)])
-@given(kills=st.lists(st.none() | st.integers(0, 1), min_size=1, max_size=12))
+@given(kills=st.lists(st.none() | st.integers(0, 2), min_size=1, max_size=12))
 @settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -238,6 +251,107 @@ def test_a_record_of_another_release_holds_its_endpoint_and_no_other(
         assert again.unreadable == {"e"}
     assert sum(f"GET {path}/" in each for each in fake.world.asked) == 2  # each record once
     assert in_cluster(fake, for_people=True).list()[0].status.notes
+
+
+class Turns:
+    """Threads of writers, each of which goes on by one request when it is told to."""
+
+    def __init__(self, writers: Sequence[Callable[[], None]]) -> None:
+        self._asks = [threading.Semaphore(0) for _ in writers]
+        self._may = [threading.Semaphore(0) for _ in writers]
+        self._done = [False] * len(writers)
+        self._threads = [
+            threading.Thread(target=self._write, args=each, daemon=True)
+            for each in enumerate(writers)
+        ]
+        self._number = threading.local()
+        for thread, asks in zip(self._threads, self._asks, strict=True):
+            thread.start()
+            asks.acquire()
+
+    def wait(self) -> None:
+        """Before a request of this thread."""
+        number = getattr(self._number, "mine", None)
+        if number is not None:
+            self._asks[number].release()
+            self._may[number].acquire()
+
+    def go_on(self, number: int) -> bool:
+        """One request of a writer; false once it has ended."""
+        if not self._done[number]:
+            self._may[number].release()
+            self._asks[number].acquire()
+        return not self._done[number]
+
+    def _write(self, number: int, writer: Callable[[], None]) -> None:
+        self._number.mine = number
+        self.wait()
+        try:
+            writer()
+        finally:
+            self._done[number] = True
+            self._asks[number].release()
+
+
+class ClientInTurn(ClusterClient):
+    """Waits for its thread's turn before each request."""
+
+    def __init__(self, fake: Fake, wait: Callable[[], None]) -> None:
+        super().__init__(kubernetes.client.Configuration(host=fake.server), namespace=NAMESPACE)
+        self._wait = wait
+
+    def _data(self, what: str, method: Any, *arguments: object, **options: object) -> bytes:
+        self._wait()
+        return super()._data(what, method, *arguments, **options)
+
+
+def is_record_there(fake: Fake) -> bool:
+    """Whether the record that the newest endpoint's summary names is the one that is stored."""
+    item = fake.all("modelendpoints")[-1]
+    named = RecordRef.model_validate(item["status"]["record"])
+    name = f"{item['metadata']['uid']}-{named.slot}"
+    texts = {each["metadata"]["name"]: each["text"] for each in fake.all("endpointrecords")}
+    return ref_to(texts[name], named) == named
+
+
+@pytest.mark.parametrize("has_written", [(True, True), (False, True), (False, False)])
+@given(order=st.lists(st.integers(0, 1), max_size=20))
+@example(order=[1] * 8 + [0] * 9 + [1, 1, 0])  # one has written its record, and not named it yet
+@example(order=[0] * 5 + [1] * 10 + [0] * 4)  # one has all but written, as the other comes
+@settings(
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_of_two_controllers_whose_requests_mix_neither_writes_over_what_the_other_named(
+    fake: Fake, has_written: tuple[bool, bool], order: list[int]
+) -> None:
+    name = f"e{len(fake.all('modelendpoints')):05}"
+    in_cluster(fake).put(endpoint(rolling(0), name=name))
+    turns: list[Turns] = []
+    done = [0]
+
+    def write(store: WholeEndpoints, number: int, tries: int) -> None:
+        for tried in range(number, number + tries):
+            read = store.get(name)
+            assert read is not None
+            with suppress(EndpointConflictError):
+                store.put(read.model_copy(update={"status": rolling(tried)}))
+                done.append(tried)
+
+    stores = []
+    for number, wrote in enumerate(has_written, 1):
+        client = ClientInTurn(fake, lambda: turns[0].wait() if turns else None)
+        summaries = KubernetesEndpointStore(client, NAMESPACE)
+        stores.append(WholeEndpoints(summaries, ClusterRecords(client, NAMESPACE)))
+        if wrote:
+            write(stores[-1], 10 * number, 2)
+    turns.append(Turns([partial(write, store, 100 * n, 3) for n, store in enumerate(stores, 1)]))
+    for number in order:
+        turns[0].go_on(number)
+        assert is_record_there(fake)
+    for number in (0, 1):
+        while turns[0].go_on(number):
+            assert is_record_there(fake)
+    assert counted(in_cluster(fake).get(name)) == done[-1]
 
 
 class UnheardSummaries(KubernetesEndpointStore):
