@@ -356,6 +356,9 @@ class RolloutState(_RolloutModel):
     step_began: Instant = Field(description="or the bake")
     paused_at: Instant | None = Field(None, description="null: it is not paused")
     paused_seconds: float = Field(0.0, description="of earlier pauses")
+    passed_at: Instant | None = Field(
+        None, description="served by the name of its space, and lacks only its cutover; null: not"
+    )
     promoted_at: Instant | None = Field(None, description="the bake began")
     traffic: StepTraffic | None = Field(
         None, description="of this step; null if it was not counted from the step's beginning"
@@ -369,13 +372,6 @@ class RolloutState(_RolloutModel):
     ended_at: Instant | None = Field(None, description="null: it goes on")
     outcome: Outcome | None = None
     reason: str = Field("", description="of its last step, or of its end")
-
-    def has_passed(self, spec: RolloutSpec) -> bool:
-        """Whether no required check of its last step is open; of a new step: before any look."""
-        if self.step + 1 < len(spec.planned):
-            return False
-        required = (check for check in self.checks if check.gate and check.required)
-        return all(check.verdict is Verdict.PASS for check in required)
 
     @property
     def figures(self) -> dict[str, float]:

@@ -105,7 +105,7 @@ def _advance(status: EndpointStatus, context: ReconcileContext) -> EndpointStatu
 def _before_promotion(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext
 ) -> EndpointStatus:
-    state = _judge_windows(state, context)
+    state = gates.note_passing(_judge_windows(state, context), context)
     held = gates.explain_hold(state, context)
     if (end := _end(state, context, held)) is not None:
         outcome, reason = end

@@ -22,7 +22,7 @@ from contracts.rollout import (
     Strategy,
 )
 from contracts.status_events import is_own
-from rollout import gates, steps
+from rollout import steps
 from rollout.checks import words as words_of_checks
 
 # A version that came to one of these has ended its way.
@@ -159,7 +159,7 @@ def of_rollout(
         checks=list_checks(state),
         paused_at=state.paused_at,
         deadline_at=deadline
-        if is_on and state.promoted_at is None and not gates.awaits_cutover(state, spec)
+        if is_on and state.promoted_at is None and state.passed_at is None
         else None,
         bake_ends_at=None
         if state.promoted_at is None or not is_on
