@@ -389,6 +389,13 @@ class RecordRef(_EndpointModel):
     digest: str = Field(description="of the record's text, which is no part of a record itself")
 
 
+class KeptSpace(_EndpointModel):
+    """A version whose vector space callers have left; it answers who names the space."""
+
+    ref: ModelRef
+    asked_at: Instant = Field(description="its last request, to within 1 % of embedding.keep")
+
+
 class EndpointStatus(_EndpointModel):
     """The truth about an endpoint, written whole."""
 
@@ -399,6 +406,9 @@ class EndpointStatus(_EndpointModel):
     pool: str = Field(DEFAULT_POOL, description="of Tritons, where callers are answered")
     device: DeviceKind = Field(
         DeviceKind.CPU, description="what the pool's Tritons compute on, as far as it was known"
+    )
+    kept: tuple[KeptSpace, ...] = Field(
+        (), description="vector spaces that are answered by name only, among packages"
     )
     next_pool: str = Field("", description="loads the packages, before callers go there")
     next_packages: tuple[ModelRef, ...] = Field(

@@ -201,6 +201,12 @@ class EmbeddingSpec(_RolloutModel):
     """
 
     space: VectorSpace | None = None
+    keep: Duration = Field(
+        604800.0,
+        gt=0,
+        description="a space that was left is answered by name until it was not "
+        "asked for in this time",
+    )
 
 
 class RolloutSpec(_RolloutModel):

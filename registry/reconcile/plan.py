@@ -508,8 +508,9 @@ def _plan_crossing(
     if reason := verdicts.at_fault.get(package.ref):
         return _reject(_cancel_crossing(status), target, reason, now, refused=package.ref)
     if package.ref in there.everywhere:
-        update = {"pool": there.name, "device": target.device, "packages": (), "asleep": None}
-        moved = _cancel_crossing(status).model_copy(update=update)
+        update = {"pool": there.name, "device": target.device, "asleep": None}
+        left = {"packages": (), "kept": ()}
+        moved = _cancel_crossing(status).model_copy(update={**update, **left})
         return apply(moved, DirectRelease(now, package.ref, package.signature.task))
     candidate = candidate.model_copy(update={"ref": package.ref, "attempts": 0, "retry_at": None})
     stays = f"{status.pool} goes on answering"
@@ -631,7 +632,7 @@ def _drop_expired(status: EndpointStatus, now: float, keep_seconds: float) -> En
 
 def _list_needed(status: EndpointStatus, now: float, keep_seconds: float) -> set[ModelRef]:
     """What is routed, on its way, judged, or may be gone back to."""
-    needed = {route.ref for route in status.routes}
+    needed = {route.ref for route in status.routes} | {each.ref for each in status.kept}
     if status.candidate is not None and status.candidate.ref is not None:
         needed.add(status.candidate.ref)
     if status.rollout is not None:
