@@ -124,6 +124,17 @@ class RolloutView:
         return None if self.bake_ends_at is None else max(0.0, self.bake_ends_at - now)
 
 
+@dataclass(frozen=True, slots=True)
+class SpaceView:
+    """A vector space that Tritons hold, and who gets it; the times are of one that is kept."""
+
+    space: str
+    version: str
+    who: str
+    asked_at: float | None = None
+    leaves_at: float | None = None
+
+
 def newest(endpoint: ModelEndpoint, words: StageWords = BRIEF) -> RolloutView:
     """The newest version: its rollout, its preparation, or where it ended."""
     status = endpoint.status
@@ -200,6 +211,29 @@ def of_preparation(
         _mark_stages(names, min(at, len(names) - 1), mark),
         against=None if stable is None else stable.version,
     )
+
+
+def list_spaces(endpoint: ModelEndpoint) -> tuple[SpaceView, ...]:
+    """The current space, the next one and those that are kept; none if it gives no vectors."""
+    status, state = endpoint.status, endpoint.status.rollout
+    stable, keep = status.stable, endpoint.spec.rollout.embedding.keep
+    if stable is None or not stable.space:
+        return ()
+    found = {stable.space: SpaceView(stable.space, stable.version, "all who name no space")}
+    new = None if status.candidate is None else status.candidate.ref
+    if new is not None and new.space:
+        who = "nobody who does not name it: its checks in shadow have not passed"
+        if state is not None and state.passed_at is not None:
+            who = "who names it or next: it waits for its cutover"
+        found.setdefault(new.space, SpaceView(new.space, new.version, who))
+    if state is not None and state.promoted_at is not None:
+        left = state.stable
+        found.setdefault(left.space, SpaceView(left.space, left.version, "who names it"))
+    for each in status.kept:
+        times = each.asked_at, each.asked_at + keep
+        view = SpaceView(each.ref.space, each.ref.version, "who names it", *times)
+        found.setdefault(view.space, view)
+    return tuple(found.values())
 
 
 def is_preparing(candidate: Candidate | None) -> bool:

@@ -308,7 +308,7 @@ def promote(
     home: Home = HOME,
 ) -> None:
     """Sends the new version to its next step, whatever its checks say; behind the last: to all."""
-    _decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
+    decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
 
 
 @app.declare()
@@ -321,7 +321,7 @@ def pause(
     home: Home = HOME,
 ) -> None:
     """Stops at this step, and the deadline with it."""
-    _decide(RolloutDecision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -334,7 +334,7 @@ def resume(
     home: Home = HOME,
 ) -> None:
     """Goes on after a pause."""
-    _decide(RolloutDecision(Verb.RESUME, name, version, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.RESUME, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -347,7 +347,7 @@ def abort(
     home: Home = HOME,
 ) -> None:
     """Takes the new version away from all callers; it is not tried again."""
-    _decide(RolloutDecision(Verb.ABORT, name, version, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.ABORT, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -360,7 +360,7 @@ def undo(
     home: Home = HOME,
 ) -> None:
     """Goes back to the version before the one that was promoted last."""
-    _decide(RolloutDecision(Verb.UNDO, name, version, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.UNDO, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -379,7 +379,7 @@ def retry(
     home: Home = HOME,
 ) -> None:
     """Lets a version that was rejected, rolled back or expired be tried again."""
-    _decide(RolloutDecision(Verb.RETRY, name, version, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.RETRY, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -395,7 +395,7 @@ def pin(
     home: Home = HOME,
 ) -> None:
     """Stays on one version, whatever is registered."""
-    _decide(RolloutDecision(Verb.PIN, name, version, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.PIN, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -407,10 +407,10 @@ def unpin(
     home: Home = HOME,
 ) -> None:
     """Follows again what was followed before the pin."""
-    _decide(RolloutDecision(Verb.UNPIN, name, None, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.UNPIN, name, None, reason, by, wait=wait), home)
 
 
-def _decide(decision: RolloutDecision, home: Path) -> None:
+def decide(decision: RolloutDecision, home: Path) -> None:
     """Notes a person's decision and says what the controller says to it.
 
     Raises:
