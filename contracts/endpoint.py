@@ -24,6 +24,8 @@ from contracts.rollout import (
     CustomStatistic,
     RolloutSpec,
     RolloutState,
+    SameSpaceCheck,
+    ShadowStep,
     Strategy,
     VectorSpace,
 )
@@ -350,6 +352,9 @@ class Candidate(_EndpointModel):
     attempts: int = Field(0, description="that failed for something that may pass")
     crashes: int = Field(0, description="conversions in a row that ended without a result")
     retry_at: Instant | None = Field(None, description="when it is tried again")
+    claims_space: bool = Field(
+        False, description="MLflow's tag headrace.space of it is same: sameSpace tests that"
+    )
     superseded: int = Field(
         0, description="versions before it, one after the other, that a newer one stopped"
     )
@@ -522,21 +527,42 @@ def rollout_spec(spec: EndpointSpec, status: EndpointStatus) -> RolloutSpec:
     names its shares, so that ceilings reach them.
     """
     asked = spec.rollout
-    if asked.strategy is not Strategy.DIRECT and _must_cut_over(spec, status):
+    relation = None if asked.strategy is Strategy.DIRECT else _relate_spaces(spec, status)
+    if relation is VectorSpace.CUTOVER:
         asked = asked.model_copy(update={"strategy": Strategy.CUTOVER})
-    return asked.model_copy(update={"steps": asked.planned})
+    same = None
+    if relation is VectorSpace.SAME:
+        same = asked.checks.same_space or SameSpaceCheck()
+        if not isinstance(asked.steps[0], ShadowStep):  # no caller before it is tested
+            steps = (ShadowStep(shadow=100), *asked.steps)
+            asked = asked.model_copy(update={"steps": steps})
+    checks = asked.checks.model_copy(update={"same_space": same})
+    return asked.model_copy(update={"steps": asked.planned, "checks": checks})
 
 
-def _must_cut_over(spec: EndpointSpec, status: EndpointStatus) -> bool:
-    """Whether no caller may be split between the two versions of the rollout, or the last one."""
-    wish, refs = spec.rollout.embedding.space, _find_versions(status)
-    if (spec.task or status.task) not in GIVE_VECTORS or wish is VectorSpace.SAME or refs is None:
-        return False
+def _relate_spaces(spec: EndpointSpec, status: EndpointStatus) -> VectorSpace | None:
+    """Of the two versions of the rollout, or the last one: whether no caller may be split.
+
+    ``SAME`` is only claimed; None of vectors that may be compared, and of what gives none.
+    """
+    refs = _find_versions(status)
+    if (spec.task or status.task) not in GIVE_VECTORS or refs is None:
+        return None
     (version, space), (old_version, old_space) = refs
+    wish = spec.rollout.embedding.space or (VectorSpace.SAME if _claims_space(status) else None)
     another = version != old_version  # decides until the candidate has its package
     if space and old_space:
         another = space != old_space or (another and wish is VectorSpace.CUTOVER)
-    return another
+    return (wish or VectorSpace.CUTOVER) if another else None
+
+
+def _claims_space(status: EndpointStatus) -> bool:
+    """Whether the candidate's tag in MLflow says that its vectors may be compared with stable's."""
+    state, candidate = status.rollout, status.candidate
+    if state is None and candidate is not None:
+        return candidate.claims_space
+    state = state or status.last_rollout
+    return state is not None and state.claims_space
 
 
 def _find_versions(status: EndpointStatus) -> tuple[tuple[str, str], tuple[str, str]] | None:

@@ -117,6 +117,22 @@ class ScoreAgreementCheck(_RolloutCheck):
     within: float = Field(0.1, ge=0.1, lt=1, description="difference of scores that are near")
 
 
+class SameSpaceCheck(_RolloutCheck):
+    """Share of texts whose vectors are alike, of a version that claims stable's space, in shadow.
+
+    Cosines are counted between 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995 and 0.999: another limit is
+    taken for the next one above it.
+    """
+
+    at_least: float = Field(
+        0.9, gt=0, le=1, alias="atLeast", description="share of texts whose vectors are alike"
+    )
+    cosine: float = Field(0.95, ge=0.5, le=0.999, description="of a text's two vectors")
+    neighbours: float = Field(
+        0.7, ge=0, le=1, description="share of the ten nearest texts that both vectors find"
+    )
+
+
 class DriftCheck(_RolloutCheck):
     """Distance of the candidate's inputs and outputs to its own profile beyond stable's to its."""
 
@@ -169,6 +185,7 @@ class Checks(_RolloutModel):
     drift: DriftCheck | None = DriftCheck()
     agreement: AgreementCheck | None = None
     score_agreement: ScoreAgreementCheck | None = Field(None, alias="scoreAgreement")
+    same_space: SameSpaceCheck | None = Field(None, alias="sameSpace")
     quality: QualityCheck | None = None
     hung_up: HungUpCheck | None = Field(None, alias="hungUp")
     arm_share: ArmShareCheck | None = Field(None, alias="armShare")
@@ -196,8 +213,9 @@ class VectorSpace(StrEnum):
 class EmbeddingSpec(_RolloutModel):
     """How versions of a model that makes vectors are rolled out.
 
-    With ``cutover`` the strategies ``canary`` and ``shadow`` become ``cutover``; with ``same`` they
-    stay. By default it depends on whether both versions have one vector space.
+    With ``cutover`` the strategies ``canary`` and ``shadow`` become ``cutover``. ``same`` claims
+    that vectors may be compared whatever their digests say, which ``sameSpace`` tests in shadow. By
+    default it depends on whether both versions have one vector space.
     """
 
     space: VectorSpace | None = None
@@ -356,6 +374,7 @@ class RolloutState(_RolloutModel):
     id: str = Field(description="salt of the split: other callers first in each rollout")
     candidate: ModelRef
     options: str = Field("", description="digest of the serving options of the candidate")
+    claims_space: bool = Field(False, description="the candidate does, as its tag says")
     stable: ModelRef = Field(description="the version it is compared with, also in the bake")
     step: int = Field(0, description="of spec.rollout.steps, from 0")
     began: Instant = Field(description="its first step")

@@ -31,6 +31,7 @@ class WaitingVersion(NamedTuple):
     ref: ModelRef
     options: str
     stable: ModelRef
+    claims_space: bool = False
 
 
 def find_waiting(status: EndpointStatus) -> WaitingVersion | None:
@@ -40,7 +41,7 @@ def find_waiting(status: EndpointStatus) -> WaitingVersion | None:
         return None
     if candidate.ref is None or stable is None or stable == candidate.ref:
         return None
-    return WaitingVersion(candidate.ref, candidate.options, stable)
+    return WaitingVersion(candidate.ref, candidate.options, stable, candidate.claims_space)
 
 
 def begin(
@@ -52,13 +53,14 @@ def begin(
     by: str = "",
 ) -> EndpointStatus:
     """With a rollout in its first step; ``reason`` and ``by`` if a person had it begin."""
-    ref, options, stable = waiting
+    ref, options, stable, claims_space = waiting
     name = blake2b(f"{ref.package}:{context.now!r}".encode(), digest_size=6).hexdigest()
     through = context.observed.newest_end
     state = RolloutState(
         id=f"v{ref.version}-{name}",
         candidate=ref,
         options=options,
+        claims_space=claims_space,
         stable=stable,
         began=context.now,
         step_began=max(context.now, through),

@@ -63,12 +63,13 @@ MOST_CRASHES = 8  # conversions in a row that end without a result: with their p
 class PlannedVersion:
     """A registered version, with the digest of all that decides how it is converted.
 
-    ``device`` is the kind that it is converted for.
+    ``device`` is the kind that it is converted for. ``claims_space``: that of stable's vectors.
     """
 
     number: str
     options: str
     device: DeviceKind = DeviceKind.CPU
+    claims_space: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,8 @@ def _is_settled(status: EndpointStatus, target: PlannedVersion, seen: ObservedSt
 
 def _follow(candidate: Candidate | None, target: PlannedVersion, seen: ObservedState) -> Candidate:
     """The candidate as it was, or a new one if another version or package is wanted now."""
-    new = Candidate(version=target.number, phase=Phase.WAITING, options=target.options)
+    told = {"options": target.options, "claims_space": target.claims_space}
+    new = Candidate(version=target.number, phase=Phase.WAITING).model_copy(update=told)
     if candidate is None:
         return new
     if candidate.version != target.number:
@@ -296,7 +298,7 @@ def _follow(candidate: Candidate | None, target: PlannedVersion, seen: ObservedS
     known = candidate.ref is None or (package is not None and candidate.ref == package.ref)
     if not known and not seen.fault:
         return new
-    return candidate.model_copy(update={"options": target.options})
+    return candidate.model_copy(update=told)
 
 
 # Which one is left for it

@@ -8,12 +8,18 @@ which is the null's point nearest to all of them. Pairs of one window depend on 
 callers' texts do, so counts are divided by a design effect learnt from the windows before.
 """
 
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from msgspec.structs import replace
 
-from contracts.rollout import AgreementCheck, CheckResult, ScoreAgreementCheck, Verdict
+from contracts.rollout import (
+    AgreementCheck,
+    CheckResult,
+    SameSpaceCheck,
+    ScoreAgreementCheck,
+    Verdict,
+)
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, design_effect
 from measures.state import SequentialState
@@ -91,7 +97,11 @@ class PairAgreement(SequentialState, frozen=True):
         enough = self.pairs >= LEAST_TO_PASS and self.evidence_to_pass * BETA >= 1.0
         return Verdict.PASS if enough else Verdict.UNKNOWN
 
-    def result(self, check: AgreementCheck, alpha: float, stage: ComparisonStage) -> CheckResult:
+    def after_window(self, candidate: EvidenceCounts, check: Any, alpha: float) -> Self:  # noqa: ANN401
+        """Returns a copy with a window of shadow; ``check`` is the spec's, of its own kind."""
+        return self.after(candidate, check.at_least, alpha)
+
+    def result(self, check: Any, alpha: float, stage: ComparisonStage) -> CheckResult:  # noqa: ANN401
         """The result; if shadow is over without a verdict, it is no longer waited for."""
         return self.describe(
             check,
@@ -104,7 +114,7 @@ class PairAgreement(SequentialState, frozen=True):
 
     def describe(
         self,
-        check: AgreementCheck | ScoreAgreementCheck,
+        check: AgreementCheck | ScoreAgreementCheck | SameSpaceCheck,
         alpha: float,
         stage: ComparisonStage,
         *,

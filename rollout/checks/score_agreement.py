@@ -22,13 +22,13 @@ _ROUNDING = 1e-6
 class ScoreAgreement(PairAgreement, frozen=True):
     """Evidence about pairs of scores; ``different`` are those that are too far apart."""
 
-    def after_scores(
+    def after_window(
         self, candidate: EvidenceCounts, check: ScoreAgreementCheck, alpha: float
     ) -> Self:
         """Returns a copy with a window of shadow."""
         return self.after(compare_scores(candidate, check.within), check.at_least, alpha)
 
-    def result_of_scores(
+    def result(
         self, check: ScoreAgreementCheck, alpha: float, stage: ComparisonStage
     ) -> CheckResult:
         """The result, with ``within`` among its figures."""
