@@ -3,13 +3,16 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from itertools import permutations
 from typing import Any
 
 import httpx
 import pytest
 from chaos.embedder import ENDPOINT, TEXTS, register_embedder
+from mlflow import MlflowClient
 from rolling_stack import watched
 from running_stack import TIMEOUT_SECONDS, RunningStack
+from tiny_models import WORDS
 from traffic import Reply, Traffic, Way
 from waiting import until
 
@@ -111,3 +114,33 @@ def answered(stack: RunningStack, space: str) -> set[str]:
         assert answer.status_code == 200, answer.text
         versions.add(answer.headers["x-headrace-version"])
     return versions
+
+
+def test_a_version_that_lies_of_its_space_is_refused_in_shadow_and_its_twin_gets_callers(
+    stack: RunningStack,
+) -> None:
+    if FileEndpointStore(stack.home / "endpoints").get(ENDPOINT) is None:
+        register_embedder(stack.mlflow)
+    stack.apply(EMBEDDER)
+    stack.until_all_serve(ENDPOINT)
+    ways = [Way(each, ENDPOINT, "openai") for each in stack.gateways]
+    many = [" ".join(each) for each in permutations(WORDS[:9], 3)]
+    with Traffic(ways, many, callers=8, pause_seconds=0.02) as load, watched(stack, ENDPOINT):
+        load.more(50)
+        (before,) = {reply.version for reply in load.replies}
+        liar = register_embedder(stack.mlflow, seed=7)
+        MlflowClient(stack.mlflow).set_model_version_tag(ENDPOINT, liar, "headrace.space", "same")
+        until("the lie is found", 600, lambda: told(stack, liar) != "", every_seconds=1.0)
+        assert {reply.version for reply in load.replies} == {before}
+        assert "sameSpace: vectors alike" in told(stack, liar)
+        twin = register_embedder(stack.mlflow)  # its digest proves it
+        load.until("the twin has callers", 600, lambda replies: replies[-1].version == twin)
+        assert {reply.version for reply in load.replies} == {before, twin}
+    assert set(load.statuses()) == {200}, load.statuses()
+
+
+def told(stack: RunningStack, version: str) -> str:
+    """Why a version was rolled back; empty as long as it was not."""
+    stored = FileEndpointStore(stack.home / "endpoints").get(ENDPOINT)
+    rejected = () if stored is None else stored.status.rejected
+    return next((each.reason for each in rejected if each.version == version), "")
