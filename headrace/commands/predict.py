@@ -1,5 +1,6 @@
 """``headrace predict``: one request to the gateway, in the Hugging Face dialect."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import httpx
@@ -28,12 +29,36 @@ def predict(
 ) -> None:
     """Sends texts to an endpoint and shows its answers."""
     base = gateway_url(find_place(home), url)
-    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    answer = ask_gateway(base, f"/endpoints/{endpoint}", {"inputs": texts}, key)
+    if is_structured():
+        print_json(answer.json())
+        return
+    table = table_of("text", "answer")
+    for text, result in zip(texts, answer.json(), strict=False):
+        table.add_row(_cut_text(text), show(result))
+    console.print(table, highlight=False, markup=False)
+    console.print(f"version {answer.headers.get('x-headrace-version', '?')}", style="dim")
+
+
+def ask_gateway(
+    base: str,
+    path: str,
+    body: Mapping[str, Any],
+    key: str | None,
+    headers: Mapping[str, str] | None = None,
+) -> httpx.Response:
+    """The answer to one request.
+
+    Raises:
+        NotRunningError: no gateway is there.
+        RequestFailedError: it refuses, or does not answer.
+    """
+    named = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         answer = httpx.post(
-            f"{base}/endpoints/{endpoint}",
-            json={"inputs": texts},
-            headers=headers,
+            f"{base}{path}",
+            json=body,
+            headers={**named, **(headers or {})},
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,
         )
@@ -45,14 +70,7 @@ def predict(
         raise RequestFailedError(f"The gateway at {base} did not answer: {error}.") from error
     if answer.status_code != httpx.codes.OK:
         raise RequestFailedError(_refusal(answer))
-    if is_structured():
-        print_json(answer.json())
-        return
-    table = table_of("text", "answer")
-    for text, result in zip(texts, answer.json(), strict=False):
-        table.add_row(_cut_text(text), show(result))
-    console.print(table, highlight=False, markup=False)
-    console.print(f"version {answer.headers.get('x-headrace-version', '?')}", style="dim")
+    return answer
 
 
 def show(result: Any) -> str:  # noqa: ANN401 - one item of an answer, by task

@@ -311,56 +311,29 @@ def promote(
     decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
 
 
-@app.declare()
-def pause(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Stops at this step, and the deadline with it."""
-    decide(RolloutDecision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
+def declare_decision(group: App, verb: Verb, told: str) -> None:
+    """Declares a command that is no more than its verb; ``told`` is its help."""
+
+    def command(
+        name: Name,
+        version: Version = None,
+        reason: Reason = "",
+        by: By = None,
+        wait: Wait = True,
+        home: Home = HOME,
+    ) -> None:
+        decide(RolloutDecision(verb, name, version, reason, by, wait=wait), home)
+
+    group.declare(verb.value, help=told)(command)
 
 
-@app.declare()
-def resume(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Goes on after a pause."""
-    decide(RolloutDecision(Verb.RESUME, name, version, reason, by, wait=wait), home)
-
-
-@app.declare()
-def abort(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Takes the new version away from all callers; it is not tried again."""
-    decide(RolloutDecision(Verb.ABORT, name, version, reason, by, wait=wait), home)
-
-
-@app.declare()
-def undo(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Goes back to the version before the one that was promoted last."""
-    decide(RolloutDecision(Verb.UNDO, name, version, reason, by, wait=wait), home)
+for _verb, _told in (
+    (Verb.PAUSE, "Stops at this step, and the deadline with it."),
+    (Verb.RESUME, "Goes on after a pause."),
+    (Verb.ABORT, "Takes the new version away from all callers; it is not tried again."),
+    (Verb.UNDO, "Goes back to the version before the one that was promoted last."),
+):
+    declare_decision(app, _verb, _told)
 
 
 @app.declare()

@@ -2,17 +2,30 @@
 
 import time
 from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from contracts.durations import humanise
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import Verb
 from headrace import home as homes
 from headrace.commands.output import console, print_json, table_of
-from headrace.commands.rollout import By, Name, Reason, RolloutDecision, Wait, decide
+from headrace.commands.rollout import (
+    By,
+    Name,
+    Reason,
+    RolloutDecision,
+    Wait,
+    decide,
+    declare_decision,
+)
 from headrace.endpoints import edits
 from headrace.errors import RefusedError
+from headrace.home import gateway_url
 from headrace.invocation import is_structured
-from headrace.options import HOME, Home, find_place
+from headrace.options import HOME, ApiKey, Gateway, Home, find_place
 from headrace.program import App
 from rollout.view import SpaceView, list_spaces
 
@@ -54,12 +67,33 @@ def cutover(
     decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, wait=wait), home)
 
 
-@app.declare()
-def undo(
-    name: Name, reason: Reason = "", by: By = None, wait: Wait = True, home: Home = HOME
+declare_decision(
+    app, Verb.UNDO, "Gives all callers the space before the last cutover again; this one is kept."
+)
+
+
+@app.declare("compare")
+def compare_spaces(
+    name: Name,
+    queries: Annotated[
+        Path, typer.Option(help='Lines of {"text": ..., "relevant": [ids] or {id: grade}}.')
+    ],
+    documents: Annotated[Path, typer.Option(help='Lines of {"id": ..., "text": ...}.')],
+    space: Annotated[
+        str | None, typer.Option(help="The other one; by default the next, or a kept one.")
+    ] = None,
+    query_prompt: Annotated[str | None, typer.Option(help="Prompt of queries, by name.")] = None,
+    document_prompt: Annotated[str | None, typer.Option(help="The same of documents.")] = None,
+    home: Home = HOME,
+    url: Gateway = None,
+    key: ApiKey = None,
 ) -> None:
-    """Gives all callers the space before the last cutover again; the other one is kept."""
-    decide(RolloutDecision(Verb.UNDO, name, None, reason, by, wait=wait), home)
+    """Compares searches by two spaces: recall@10, nDCG@10, and how many nearest they share."""
+    from headrace.commands.space_comparison import compare, embed_by  # noqa: PLC0415 - with NumPy
+
+    embed = embed_by(gateway_url(find_place(home), url), name, key)
+    prompts = query_prompt, document_prompt
+    compare(_find(name, home), embed, (queries, documents), prompts, space)
 
 
 def _find(name: str, home: Home) -> ModelEndpoint:

@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import httpx
+import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -121,3 +123,96 @@ def test_cutover_and_undo_are_decisions_about_the_rollout(
     )
     told = json.loads(text)
     assert (told["verb"], told.get("version"), told["reason"]) == (*asked, "its index is whole")
+
+
+# compare
+
+
+DOCUMENTS = [{"_id": f"d{n}", "text": f"text {n}"} for n in range(90)]
+QUERIES: list[dict[str, Any]] = [
+    {"text": f"text {n}", "relevant": [f"d{n}"] if n % 2 else {f"d{n}": 3}} for n in range(80)
+]
+
+
+class FakeGateway:
+    """The new space finds each text; the old one takes every second query for another text."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, str | None]] = []
+
+    def post(
+        self, url: str, *, json: dict[str, Any], headers: dict[str, str], **_: object
+    ) -> httpx.Response:
+        assert url == "http://g/endpoints/docs/embed"
+        assert headers["authorization"] == "Bearer k"
+        space, prompt = headers["x-headrace-space"], json["prompt_name"]
+        self.asked.append((space, len(json["inputs"]), prompt))
+        made = []
+        for text in json["inputs"]:
+            number = int(text.split()[1])
+            is_lost = space != NEW.space and prompt == "query" and number % 2
+            seed = number + 1000 * is_lost
+            made.append(np.random.default_rng(seed).normal(size=32).tolist())
+        return httpx.Response(200, json=made)
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
+    made = FakeGateway()
+    monkeypatch.setattr(httpx, "post", made.post)
+    return made
+
+
+def compared(
+    folder: Path, *words: str, queries: list[Any] = QUERIES, documents: list[Any] = DOCUMENTS
+) -> Result:
+    root = folder / "h"
+    if not root.exists():
+        with claim_home(root):
+            pass
+    for name, lines in (("q", queries), ("d", documents)):
+        (folder / name).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    files = ("--queries", str(folder / "q"), "--documents", str(folder / "d"))
+    place = ("--url", "http://g", "--key", "k")
+    return run(root, endpoint(passed_at=1.0), "compare", "docs", *files, *place, *words)
+
+
+def test_both_searches_are_judged_with_intervals_of_the_difference(
+    tmp_path: Path, gateway: FakeGateway
+) -> None:
+    told = json.loads(compared(tmp_path, "--query-prompt", "query", "-o", "json").stdout)
+    assert told["queries"] == 80
+    for name in ("recall@10", "nDCG@10"):
+        assert told[name][NEW.space] == [1.0, 1.0, 1.0]
+        old, better = told[name][OLD.space], told[name]["difference"]
+        assert 0.5 <= old[0] < 0.7
+        assert better[0] == pytest.approx(1 - old[0])
+        assert 0.2 < better[1] < better[0] < better[2]
+    assert 0.5 < told["nearest ten"]["shared"][0] < 0.7
+    assert {space for space, *_ in gateway.asked} == {OLD.space, NEW.space}
+    assert max(count for _, count, _ in gateway.asked) == 64
+    shown = compared(tmp_path, "--query-prompt", "query").output
+    assert f"recall@10 {NEW.space} 1.000 1.000 to 1.000" in " ".join(shown.split())
+
+
+def test_a_kept_space_is_compared_if_it_is_named(tmp_path: Path, gateway: FakeGateway) -> None:
+    assert compared(tmp_path, "--space", OLDEST.space).exit_code == 0
+    assert {space for space, *_ in gateway.asked} == {OLD.space, OLDEST.space}
+
+
+@pytest.mark.parametrize(
+    ("words", "files", "said"),
+    [
+        (("--space", "x" * 12), {}, "holds no such other space"),
+        ((), {"documents": DOCUMENTS[:5]}, "At least 10 documents"),
+        ((), {"queries": [{"text": "a", "relevant": ["nowhere"]}]}, "of each query a relevant one"),
+        ((), {"queries": [{"text": "a"}]}, "object 1 lacks text or relevant"),
+        ((), {"documents": ["a"]}, "object 1 lacks text"),
+    ],
+)
+def test_what_can_not_be_compared_is_refused_before_anything_is_asked(
+    tmp_path: Path, gateway: FakeGateway, words: tuple[str, ...], files: Any, said: str
+) -> None:
+    result = compared(tmp_path, *words, **files)
+    assert (result.exit_code, said in " ".join(result.stderr.split())) == (1, True)
+    assert gateway.asked == []
