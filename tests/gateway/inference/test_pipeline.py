@@ -188,7 +188,11 @@ async def test_only_callers_who_name_nothing_are_told_of_the_space_that_waits_an
             assert (await world.pipeline.predict(asked)).next_space == ""
         world.serve(waiting(endpoint, passed_at=None))  # its checks have not passed
         assert (await world.pipeline.predict(call_of("w1"))).next_space == ""
-        assert counted in world.metrics.render().decode()
+        shown = world.metrics.render().decode()
+        assert counted in shown
+        for ref in (OLD.ref, NEW.ref):
+            of_space = f'endpoint="sentiment",space="{ref.space}"'
+            assert f"headrace_gateway_space_named_total{{{of_space}}} 1.0" in shown
 
 
 async def test_a_new_version_answers_without_a_failed_request() -> None:
