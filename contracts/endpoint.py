@@ -545,34 +545,24 @@ def _relate_spaces(spec: EndpointSpec, status: EndpointStatus) -> VectorSpace | 
 
     ``SAME`` is only claimed; None of vectors that may be compared, and of what gives none.
     """
-    refs = _find_versions(status)
-    if (spec.task or status.task) not in GIVE_VECTORS or refs is None:
+    found = _find_versions(status)
+    if (spec.task or status.task) not in GIVE_VECTORS or found is None:
         return None
-    (version, space), (old_version, old_space) = refs
-    wish = spec.rollout.embedding.space or (VectorSpace.SAME if _claims_space(status) else None)
-    another = version != old_version  # decides until the candidate has its package
-    if space and old_space:
-        another = space != old_space or (another and wish is VectorSpace.CUTOVER)
+    version, space, claims, old = found
+    wish = spec.rollout.embedding.space or (VectorSpace.SAME if claims else None)
+    another = version != old.version  # decides until the candidate has its package
+    if space and old.space:
+        another = space != old.space or (another and wish is VectorSpace.CUTOVER)
     return (wish or VectorSpace.CUTOVER) if another else None
 
 
-def _claims_space(status: EndpointStatus) -> bool:
-    """Whether the candidate's tag in MLflow says that its vectors may be compared with stable's."""
-    state, candidate = status.rollout, status.candidate
-    if state is None and candidate is not None:
-        return candidate.claims_space
-    state = state or status.last_rollout
-    return state is not None and state.claims_space
-
-
-def _find_versions(status: EndpointStatus) -> tuple[tuple[str, str], tuple[str, str]] | None:
-    """Version and space of the candidate, and of what it is compared with; None if it is not."""
+def _find_versions(status: EndpointStatus) -> tuple[str, str, bool, ModelRef] | None:
+    """Number, space and claim of the candidate, and what it is compared with; None if it is not."""
     state, candidate, stable = status.rollout, status.candidate, status.stable
     if state is None and candidate is not None and stable is not None:
         space = "" if candidate.ref is None else candidate.ref.space
-        return (candidate.version, space), (stable.version, stable.space)
+        return candidate.version, space, candidate.claims_space, stable
     state = state or status.last_rollout
     if state is None:
         return None
-    old, new = state.stable, state.candidate
-    return (new.version, new.space), (old.version, old.space)
+    return state.candidate.version, state.candidate.space, state.claims_space, state.stable

@@ -224,25 +224,20 @@ def _drop_unasked(status: EndpointStatus, context: ReconcileContext) -> Endpoint
     windows, keep = context.observed.windows, context.spec.embedding.keep
     if not status.kept or windows is None or gates.explain_uncounted(context.observed):
         return status
+    asked = {
+        found.package: min(float(window.start + window.seconds), context.now)
+        for window in windows
+        for found in window.aggregates
+        if found.arm is Arm.FORCED
+    }
     kept = []
     for each in status.kept:
-        asked = max(
-            (
-                float(window.start + window.seconds)
-                for window in windows
-                for found in window.aggregates
-                if found.arm is Arm.FORCED and found.package == each.ref.package
-            ),
-            default=0.0,
-        )
-        is_news = asked - each.asked_at >= keep * _ASKED_STEP
-        asked_at = min(asked, context.now) if is_news else each.asked_at
+        at = asked.get(each.ref.package, 0.0)
+        asked_at = at if at - each.asked_at >= keep * _ASKED_STEP else each.asked_at
         if context.now < asked_at + keep:
             kept.append(each.model_copy(update={"asked_at": asked_at}))
             continue
-        reason = (
-            f"its vector space {each.ref.space} leaves: nobody asked for it in "
-            f"{format_duration(keep)}"
-        )
+        space, long = each.ref.space, format_duration(keep)
+        reason = f"its vector space {space} leaves: nobody asked for it in {long}"
         status = apply(status, HistoryNote(context.now, each.ref.version, reason))
     return status.model_copy(update={"kept": tuple(kept)})

@@ -222,9 +222,8 @@ def list_spaces(endpoint: ModelEndpoint) -> tuple[SpaceView, ...]:
     found = {stable.space: SpaceView(stable.space, stable.version, "all who name no space")}
     new = None if status.candidate is None else status.candidate.ref
     if new is not None and new.space:
-        who = "nobody who does not name it: its checks in shadow have not passed"
-        if state is not None and state.passed_at is not None:
-            who = "who names it or next: it waits for its cutover"
+        has_passed = state is not None and state.passed_at is not None
+        who = "who names it or next: it waits for its cutover" if has_passed else "who names it"
         found.setdefault(new.space, SpaceView(new.space, new.version, who))
     if state is not None and state.promoted_at is not None:
         left = state.stable

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.windows import NEAREST
+from measures.retrieval import EQUALLY_NEAR, count_shared
 from preprocess.vectors import unit
 
 Vectors = NDArray[np.float32]
@@ -20,7 +20,6 @@ _MOST = 256
 _MOST_NUMBERS = 1 << 22  # 16 MiB
 _MOST_TEXTS = 32  # of a request
 _MOST_PAIRS = 4  # of versions; with more, the oldest one's rollout has ended
-_EQUALLY_NEAR = 1e-6
 
 
 @dataclass(slots=True)
@@ -34,7 +33,7 @@ class _EarlierTexts:
     def add(self, vectors: Vectors) -> None:
         """Takes those that are not there, in the places of the oldest."""
         for vector in vectors:
-            if np.any(self.vectors[: self.count] @ vector > 1 - _EQUALLY_NEAR):
+            if np.any(self.vectors[: self.count] @ vector > 1 - EQUALLY_NEAR):
                 continue
             self.vectors[self.following] = vector
             self.following = (self.following + 1) % len(self.vectors)
@@ -58,8 +57,8 @@ class NearestTexts:
             theirs: the shadow's.
 
         Returns:
-            0 to ``NEAREST`` each. None at all of vectors of different widths, of such as are too
-            wide, and before ``FEWEST`` different texts.
+            0 to 10 each. None at all of vectors of different widths, of such as are too wide, and
+            before ``FEWEST`` different texts.
         """
         width = ours.shape[1]
         if theirs.shape != ours.shape or width * FEWEST > _MOST_NUMBERS:
@@ -72,18 +71,10 @@ class NearestTexts:
             earlier = _EarlierTexts(np.zeros((most, width), np.float32))
             self._earlier[packages] = earlier
         ours, theirs = unit(ours[:_MOST_TEXTS]), unit(theirs[:_MOST_TEXTS])
-        known = earlier.vectors[: earlier.count]
-        found = _count_shared(ours @ known.T, theirs @ known.T) if len(known) >= FEWEST else []
+        found: list[int] = []
+        if earlier.count >= FEWEST:
+            both = [each @ earlier.vectors[: earlier.count].T for each in (ours, theirs)]
+            own = both[0] > 1 - EQUALLY_NEAR  # no text is near to itself
+            found = count_shared(*(np.where(own, -np.inf, each) for each in both)).tolist()
         earlier.add(ours)
         return found
-
-
-def _count_shared(ours: Vectors, theirs: Vectors) -> list[int]:
-    """Of cosines to the earlier texts, ``[texts, earlier]``; no text is near to itself."""
-    own = ours > 1 - _EQUALLY_NEAR
-    ours, theirs = np.where(own, -np.inf, ours), np.where(own, -np.inf, theirs)
-    chosen = np.argpartition(-theirs, NEAREST - 1, axis=1)[:, :NEAREST]
-    farthest = -np.partition(-ours, NEAREST - 1, axis=1)[:, NEAREST - 1 : NEAREST]
-    near = np.take_along_axis(ours, chosen, axis=1) >= farthest - _EQUALLY_NEAR
-    counts: list[int] = near.sum(axis=1).tolist()
-    return counts

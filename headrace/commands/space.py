@@ -1,9 +1,11 @@
 """``headrace space``: the vector spaces of an embedding endpoint, and which one is the default."""
 
+import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +14,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.rollout import Verb
 from headrace import home as homes
 from headrace.commands.output import console, print_json, table_of
+from headrace.commands.predict import ask_gateway
 from headrace.commands.rollout import (
     By,
     Name,
@@ -28,6 +31,8 @@ from headrace.invocation import is_structured
 from headrace.options import HOME, ApiKey, Gateway, Home, find_place
 from headrace.program import App
 from rollout.view import SpaceView, list_spaces
+
+_TEXTS = 64  # a request
 
 app = App(help="Vector spaces of an embedding model: which there are, and the change to another.")
 
@@ -89,11 +94,62 @@ def compare_spaces(
     key: ApiKey = None,
 ) -> None:
     """Compares searches by two spaces: recall@10, nDCG@10, and how many nearest they share."""
-    from headrace.commands.space_comparison import compare, embed_by  # noqa: PLC0415 - with NumPy
+    import numpy as np  # noqa: PLC0415 - it takes a moment
 
-    embed = embed_by(gateway_url(find_place(home), url), name, key)
-    prompts = query_prompt, document_prompt
-    compare(_find(name, home), embed, (queries, documents), prompts, space)
+    from measures import retrieval  # noqa: PLC0415 - with NumPy
+    from preprocess.vectors import unit  # noqa: PLC0415 - the same
+
+    held = [each.space for each in list_spaces(_find(name, home))]
+    if len(held) < 2 or space not in {None, *held[1:]}:
+        raise RefusedError(f"{name} holds no such other space: {', '.join(held)}.")
+    texts = {str(each["id"]): str(each["text"]) for each in _read(documents, "id", "text")}
+    asked, places = _read(queries, "text", "relevant"), {key: at for at, key in enumerate(texts)}
+    relevant = [_grade(each["relevant"], places) for each in asked]
+    if len(texts) < retrieval.MOST or not all(relevant):
+        raise RefusedError("Ten documents are needed, and of each query a relevant one among them.")
+    base, found = gateway_url(find_place(home), url), {}
+    for each in (held[0], space or held[1]):
+        vectors = []
+        for of, prompt in (
+            ([q["text"] for q in asked], query_prompt),
+            ([*texts.values()], document_prompt),
+        ):
+            made: list[Any] = []
+            for at in range(0, len(of), _TEXTS):
+                body = {"inputs": of[at : at + _TEXTS], "prompt_name": prompt}
+                headers = {"x-headrace-space": each}
+                made += ask_gateway(base, f"/endpoints/{name}/embed", body, key, headers).json()
+            vectors.append(unit(np.array(made, np.float32)))
+        found[each] = retrieval.find_nearest(*vectors)
+    told = retrieval.compare_searches(found, relevant)
+    if is_structured():
+        print_json({"queries": len(asked), **told})
+        return
+    table = table_of("measure", "space", f"mean of {len(asked)} queries", "95 % interval")
+    for measure, of_spaces in told.items():
+        for each, (mean, low, high) in of_spaces.items():
+            table.add_row(measure, each, f"{mean:.3f}", f"{low:.3f} to {high:.3f}")
+    console.print(table)
+
+
+def _read(path: Path, *needed: str) -> list[dict[str, Any]]:
+    """The objects of a file, one a line; ``_id`` as BEIR has it is ``id``."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found = [dict(json.loads(line)) for line in lines if line.strip()]
+    except (OSError, TypeError, ValueError) as error:
+        raise RefusedError(f"{path} can't be read as JSON objects, one a line: {error}.") from error
+    for number, each in enumerate(found, 1):
+        each.setdefault("id", each.get("_id"))
+        if any(each.get(name) is None for name in needed):
+            raise RefusedError(f"{path}: object {number} lacks {' or '.join(needed)}.")
+    return found
+
+
+def _grade(relevant: Any, places: Mapping[str, int]) -> dict[int, float]:  # noqa: ANN401
+    """The relevant documents by their places, of a list of ids or of ids with grades."""
+    told = relevant if isinstance(relevant, dict) else {str(each): 1 for each in relevant}
+    return {places[id_]: float(n) for id_, n in told.items() if id_ in places and float(n) > 0}
 
 
 def _find(name: str, home: Home) -> ModelEndpoint:

@@ -204,10 +204,10 @@ def test_a_kept_space_is_compared_if_it_is_named(tmp_path: Path, gateway: FakeGa
     ("words", "files", "said"),
     [
         (("--space", "x" * 12), {}, "holds no such other space"),
-        ((), {"documents": DOCUMENTS[:5]}, "At least 10 documents"),
+        ((), {"documents": DOCUMENTS[:5]}, "Ten documents are needed"),
         ((), {"queries": [{"text": "a", "relevant": ["nowhere"]}]}, "of each query a relevant one"),
         ((), {"queries": [{"text": "a"}]}, "object 1 lacks text or relevant"),
-        ((), {"documents": ["a"]}, "object 1 lacks text"),
+        ((), {"documents": ["a"]}, "can't be read as JSON objects"),
     ],
 )
 def test_what_can_not_be_compared_is_refused_before_anything_is_asked(
