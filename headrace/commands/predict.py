@@ -12,6 +12,7 @@ from headrace.home import gateway_url
 from headrace.invocation import is_structured
 from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, find_place
 from headrace.program import App
+from headrace.replay.sender import describe_refusal
 
 _TIMEOUT_SECONDS = 60.0
 _NUMBERS_SHOWN = 4
@@ -69,7 +70,7 @@ def ask_gateway(
     except httpx.HTTPError as error:
         raise RequestFailedError(f"The gateway at {base} did not answer: {error}.") from error
     if answer.status_code != httpx.codes.OK:
-        raise RequestFailedError(_refusal(answer))
+        raise RequestFailedError(describe_refusal(answer))
     return answer
 
 
@@ -89,11 +90,3 @@ def show(result: Any) -> str:  # noqa: ANN401 - one item of an answer, by task
 
 def _cut_text(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _refusal(answer: httpx.Response) -> str:
-    try:
-        sentence = answer.json()["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        sentence = answer.text[:500]
-    return f"{answer.status_code}: {sentence}"

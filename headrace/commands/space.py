@@ -103,7 +103,7 @@ def compare_spaces(
     if len(held) < 2 or space not in {None, *held[1:]}:
         raise RefusedError(f"{name} holds no such other space: {', '.join(held)}.")
     texts = {str(each["id"]): str(each["text"]) for each in _read(documents, "id", "text")}
-    asked, places = _read(queries, "text", "relevant"), {key: at for at, key in enumerate(texts)}
+    asked, places = _read(queries, "text", "relevant"), {id_: at for at, id_ in enumerate(texts)}
     relevant = [_grade(each["relevant"], places) for each in asked]
     if len(texts) < retrieval.MOST or not all(relevant):
         raise RefusedError("Ten documents are needed, and of each query a relevant one among them.")
