@@ -76,7 +76,10 @@ def test_after_the_cutover_the_old_space_stays_as_long_as_somebody_asks_for_it()
 
 @pytest.mark.parametrize("arm", [Arm.STABLE, Arm.SHADOW, Arm.CONTROL])
 def test_requests_that_name_nothing_keep_no_space(arm: Arm) -> None:
-    assert asked(settled().step(KEEP - SECONDS), OLD, arm).status.kept == ()
+    made = settled()
+    asked(made.step(KEEP / 2), OLD, arm)
+    assert kept(made) == ["1"]
+    assert made.step(KEEP / 2).status.kept == ()
 
 
 def test_while_nobody_knows_what_is_asked_no_space_leaves() -> None:
