@@ -87,23 +87,24 @@ def change_model(
         file.write(ENDPOINT)
         file.flush()
         command("apply", "-f", file.name)
-    embedder, recalls = Embedder(gateway_url, NAME), {}
-    old = wait_for(lambda: embedder.index(documents))
-    search = Search(embedder, old)
-    with Searches(search, queries).running() as searches:
-        recalls["old"] = searches.recall(old.space)
-        register(mlflow_url, documents, version=2)
-        wait_for(lambda: embedder.embed(["is it there?"], "next"))
-        new = embedder.index(documents, "next")
-        recalls["while both are there"] = searches.recall(old.space)
-        command("space", "cutover", NAME)
-        recalls["cut over, old index"] = searches.recall(old.space)
-        search.index = new
-        recalls["cut over, new index"] = searches.recall(new.space)
-        command("space", "undo", NAME)
-        recalls["undone, new index"] = searches.recall(new.space)
-        search.index = old
-        recalls["undone, old index"] = searches.recall(old.space)
+    recalls: dict[str, float] = {}
+    with Embedder(gateway_url, NAME) as embedder:
+        old = wait_for(lambda: embedder.index(documents))
+        search = Search(embedder, old)
+        with Searches(search, queries).running() as searches:
+            recalls["old"] = searches.recall(old.space)
+            register(mlflow_url, documents, version=2)
+            wait_for(lambda: embedder.embed(["is it there?"], "next"))
+            new = embedder.index(documents, "next")
+            recalls["while both are there"] = searches.recall(old.space)
+            command("space", "cutover", NAME)
+            recalls["cut over, old index"] = searches.recall(old.space)
+            search.index = new
+            recalls["cut over, new index"] = searches.recall(new.space)
+            command("space", "undo", NAME)
+            recalls["undone, new index"] = searches.recall(new.space)
+            search.index = old
+            recalls["undone, old index"] = searches.recall(old.space)
     for part, recall in recalls.items():
         print(f"{part:22} {recall:6.1%}")
     return recalls

@@ -6,6 +6,7 @@ An index is built of one space, and asked with vectors of that space only: the h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import httpx
 import numpy as np
@@ -56,6 +57,13 @@ class Embedder:
     def __init__(self, gateway_url: str, endpoint: str) -> None:
         self._client = httpx.Client(base_url=gateway_url, timeout=60, trust_env=False)
         self._endpoint = endpoint
+
+    def __enter__(self) -> Self:
+        """Keeps its connection until the end."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
 
     def embed(self, texts: Sequence[str], space: str | None) -> tuple[Vectors, str]:
         """Vectors of length 1, float32 ``[texts, d]``; of ``space``, or of the current one.
