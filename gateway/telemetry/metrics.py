@@ -295,7 +295,7 @@ class Metrics:
         )
 
     def space_named(self, endpoint: str, space: str) -> None:
-        """One answer to a caller who takes vectors of one space only."""
+        """One answer to a caller who named a space."""
         self._space_named.add((endpoint, space))
 
     def space_unnamed(self, endpoint: str) -> None:

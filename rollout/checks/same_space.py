@@ -5,7 +5,7 @@ does that has an index of stable's vectors: both vectors of a text ask it. From 
 it is an agreement of pairs.
 """
 
-from typing import Self
+from typing import ClassVar, Self
 
 from msgspec.structs import replace
 
@@ -27,6 +27,12 @@ class SameSpace(PairAgreement, frozen=True):
         shared: neighbours that both vectors found, of all pairs.
     """
 
+    name: ClassVar[str] = SAME_SPACE
+    what: ClassVar[str] = "vectors alike"
+    nothing: ClassVar[str] = (
+        "no vectors were compared yet: their neighbours need 50 different texts"
+    )
+
     near: int = 0
     shared: int = 0
 
@@ -46,14 +52,7 @@ class SameSpace(PairAgreement, frozen=True):
     def result(self, check: SameSpaceCheck, alpha: float, stage: ComparisonStage) -> CheckResult:
         """The result, with cosines and neighbours among its figures."""
         neighbours = self.shared / (NEAREST * self.pairs) if self.pairs else 0.0
-        found = self.describe(
-            check,
-            alpha,
-            stage,
-            name=SAME_SPACE,
-            what="vectors alike",
-            nothing="no vectors were compared yet: their neighbours need 50 different texts",
-        )
+        found = super().result(check, alpha, stage)
         figures = {"cosine": check.cosine, "near": float(self.near), "neighbours": neighbours}
         told = (
             f"{found.reason}; a cosine of {check.cosine:g} has "
