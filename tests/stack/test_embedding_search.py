@@ -12,6 +12,7 @@ from running_stack import RunningStack
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.timeout(1800),  # two conversions and a rollout
     # Of MLflow's own hints, once its flavour for pyfuncs is imported.
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred:UserWarning"),
 ]
