@@ -34,7 +34,7 @@ from rollout.view import SpaceView, list_spaces
 
 _TEXTS = 64  # a request
 
-app = App(help="Vector spaces of an embedding model: which there are, and the change to another.")
+app = App(help="Vector spaces of an embedding model, and the change to another.")
 
 
 @app.declare()

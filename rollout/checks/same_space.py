@@ -54,10 +54,9 @@ class SameSpace(PairAgreement, frozen=True):
         neighbours = self.shared / (NEAREST * self.pairs) if self.pairs else 0.0
         found = super().result(check, alpha, stage)
         figures = {"cosine": check.cosine, "near": float(self.near), "neighbours": neighbours}
-        told = (
-            f"{found.reason}; a cosine of {check.cosine:g} has "
-            f"{words.share_of(self.near, self.pairs)}, and both find "
-            f"{words.percent(neighbours)} of the nearest texts"
+        of_pairs = (
+            f"; a cosine of {check.cosine:g} has {words.share_of(self.near, self.pairs)}, and both "
+            f"find {words.percent(neighbours)} of the nearest texts"
         )
-        reason = told if self.pairs else found.reason
+        reason = found.reason + (of_pairs if self.pairs else "")
         return found.model_copy(update={"reason": reason, "figures": {**found.figures, **figures}})

@@ -310,6 +310,7 @@ def _version(  # noqa: PLR0917 - what is known of a version lies in as many plac
     links: Links,
     known: EndpointBoard,
 ) -> VersionView:
+    spaces = {each.version: f"{each.space}: {each.who}" for each in list_spaces(endpoint)}
     lines = [line for line in endpoint.status.history if line.version == version]
     last = lines[-1] if lines else None
     origin = _origin(known.origins, version, package)
@@ -327,14 +328,7 @@ def _version(  # noqa: PLR0917 - what is known of a version lies in as many plac
         data_sets=[] if origin is None else list(origin.data_sets),
         precision="" if origin is None else origin.precision,
         level=max((item.level for item in drift), default=None),
-        space=next(
-            (
-                f"{each.space}: {each.who}"
-                for each in list_spaces(endpoint)
-                if each.version == version
-            ),
-            "",
-        ),
+        space=spaces.get(version, ""),
     )
 
 
