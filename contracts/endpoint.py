@@ -24,6 +24,8 @@ from contracts.rollout import (
     CustomStatistic,
     RolloutSpec,
     RolloutState,
+    SameSpaceCheck,
+    ShadowStep,
     Strategy,
     VectorSpace,
 )
@@ -351,6 +353,9 @@ class Candidate(_EndpointModel):
     attempts: int = Field(0, description="that failed for something that may pass")
     crashes: int = Field(0, description="conversions in a row that ended without a result")
     retry_at: Instant | None = Field(None, description="when it is tried again")
+    claims_space: bool = Field(
+        False, description="MLflow's tag headrace.space of it is same: sameSpace tests that"
+    )
     superseded: int = Field(
         0, description="versions before it, one after the other, that a newer one stopped"
     )
@@ -390,6 +395,13 @@ class RecordRef(_EndpointModel):
     digest: str = Field(description="of the record's text, which is no part of a record itself")
 
 
+class KeptSpace(_EndpointModel):
+    """A version whose vector space callers have left; it answers who names the space."""
+
+    ref: ModelRef
+    asked_at: Instant = Field(description="its last request, to within 1 % of embedding.keep")
+
+
 class EndpointStatus(_EndpointModel):
     """The truth about an endpoint, written whole."""
 
@@ -400,6 +412,9 @@ class EndpointStatus(_EndpointModel):
     pool: str = Field(DEFAULT_POOL, description="of Tritons, where callers are answered")
     device: DeviceKind = Field(
         DeviceKind.CPU, description="what the pool's Tritons compute on, as far as it was known"
+    )
+    kept: tuple[KeptSpace, ...] = Field(
+        (), description="vector spaces that are answered by name only, among packages"
     )
     next_pool: str = Field("", description="loads the packages, before callers go there")
     next_packages: tuple[ModelRef, ...] = Field(
@@ -514,31 +529,42 @@ def rollout_spec(spec: EndpointSpec, status: EndpointStatus) -> RolloutSpec:
     names its shares, so that ceilings reach them.
     """
     asked = spec.rollout
-    if asked.strategy is not Strategy.DIRECT and _must_cut_over(spec, status):
+    relation = None if asked.strategy is Strategy.DIRECT else _relate_spaces(spec, status)
+    if relation is VectorSpace.CUTOVER:
         asked = asked.model_copy(update={"strategy": Strategy.CUTOVER})
-    return asked.model_copy(update={"steps": asked.planned})
+    same = None
+    if relation is VectorSpace.SAME:
+        same = asked.checks.same_space or SameSpaceCheck()
+        if not isinstance(asked.steps[0], ShadowStep):  # no caller before it is tested
+            steps = (ShadowStep(shadow=100), *asked.steps)
+            asked = asked.model_copy(update={"steps": steps})
+    checks = asked.checks.model_copy(update={"same_space": same})
+    return asked.model_copy(update={"steps": asked.planned, "checks": checks})
 
 
-def _must_cut_over(spec: EndpointSpec, status: EndpointStatus) -> bool:
-    """Whether no caller may be split between the two versions of the rollout, or the last one."""
-    wish, refs = spec.rollout.embedding.space, _find_versions(status)
-    if (spec.task or status.task) not in GIVE_VECTORS or wish is VectorSpace.SAME or refs is None:
-        return False
-    (version, space), (old_version, old_space) = refs
-    another = version != old_version  # decides until the candidate has its package
-    if space and old_space:
-        another = space != old_space or (another and wish is VectorSpace.CUTOVER)
-    return another
+def _relate_spaces(spec: EndpointSpec, status: EndpointStatus) -> VectorSpace | None:
+    """Of the two versions of the rollout, or the last one: whether no caller may be split.
+
+    ``SAME`` is only claimed; None of vectors that may be compared, and of what gives none.
+    """
+    found = _find_versions(status)
+    if (spec.task or status.task) not in GIVE_VECTORS or found is None:
+        return None
+    version, space, claims, old = found
+    wish = spec.rollout.embedding.space or (VectorSpace.SAME if claims else None)
+    another = version != old.version  # decides until the candidate has its package
+    if space and old.space:
+        another = space != old.space or (another and wish is VectorSpace.CUTOVER)
+    return (wish or VectorSpace.CUTOVER) if another else None
 
 
-def _find_versions(status: EndpointStatus) -> tuple[tuple[str, str], tuple[str, str]] | None:
-    """Version and space of the candidate, and of what it is compared with; None if it is not."""
+def _find_versions(status: EndpointStatus) -> tuple[str, str, bool, ModelRef] | None:
+    """Number, space and claim of the candidate, and what it is compared with; None if it is not."""
     state, candidate, stable = status.rollout, status.candidate, status.stable
     if state is None and candidate is not None and stable is not None:
         space = "" if candidate.ref is None else candidate.ref.space
-        return (candidate.version, space), (stable.version, stable.space)
+        return candidate.version, space, candidate.claims_space, stable
     state = state or status.last_rollout
     if state is None:
         return None
-    old, new = state.stable, state.candidate
-    return (new.version, new.space), (old.version, old.space)
+    return state.candidate.version, state.candidate.space, state.claims_space, state.stable

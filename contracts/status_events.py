@@ -27,6 +27,7 @@ from contracts.endpoint import (
     REJECTIONS_LIMIT,
     Candidate,
     EndpointStatus,
+    KeptSpace,
     Phase,
     Rejection,
     Route,
@@ -351,6 +352,7 @@ def _apply_ending(status: EndpointStatus, event: RolloutEnding) -> EndpointStatu
     update = {
         "routes": (Route.all_callers(winner),),
         "packages": _put_first(winner, kept),
+        "kept": _keep_space(status, event, winner),
         "rollout": None,
         "last_rollout": state,
     }
@@ -369,6 +371,19 @@ def _apply_ending(status: EndpointStatus, event: RolloutEnding) -> EndpointStatu
         expired=outcome is Outcome.EXPIRED,
     )
     return _with_rejection(status, rejection)
+
+
+def _keep_space(
+    status: EndpointStatus, event: RolloutEnding, winner: ModelRef
+) -> tuple[KeptSpace, ...]:
+    """With the space that callers have just left: indexes may be of it, whichever way they went."""
+    state = event.state
+    left = state.stable if winner == state.candidate else state.candidate
+    others = tuple(each for each in status.kept if each.ref.space not in (winner.space, left.space))
+    had_callers = state.promoted_at is not None and left not in event.refused
+    if not had_callers or left.space in ("", winner.space):
+        return tuple(each for each in status.kept if each.ref.space != winner.space)
+    return (*others, KeptSpace(ref=left, asked_at=event.at))
 
 
 def _apply_note(status: EndpointStatus, event: HistoryNote) -> EndpointStatus:

@@ -40,6 +40,11 @@ CALLER_BUCKETS = 4096  # the same, for what each caller had: among hundreds, few
 CALLER_STRIDE = 512
 CALLER_ENTRIES = 1024
 
+# Upper ends of buckets of ``Pairing.distance`` of vectors, (1 - cosine) / 2 of the dense ones: from
+# a cosine of 0.999 to one of 0.5. And how many nearest texts are looked for.
+SPACE_EDGES: Final = (0.0005, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+NEAREST = 10
+
 # Labels come seconds to weeks after their answer. Class k of ages, in seconds, ends at
 # ``LABEL_AGES[k]``, where the next one begins; what is older is in one more, the last.
 LABEL_AGES: Final = tuple(10.0 * 2 ** (half / 2) for half in range(37))  # to 30 days
@@ -108,6 +113,10 @@ class EvidenceCounts(msgspec.Struct, omit_defaults=True):
     # Of a shadow's vectors: bucket of the original's norm (Statistic.VECTOR_NORM) -> the shadow's
     # -> millionths of requests, as in ``pair_labels``.
     pair_norms: dict[int, Sparse] = {}
+    # Of a shadow's vectors, texts by how near they are to the original's: ``NEAREST + 1`` times the
+    # bucket of SPACE_EDGES that their distance is in, plus how many of the ten nearest texts both
+    # vectors find among the original's.
+    pair_nearness: Sparse = {}
     hung_up: int = 0  # attempts whose callers gave up, each caller's first ``CALLER_CAP``
     unnamed: int = 0  # attempts of nobody, with kept answers and hung-up ones: spread one by one
     feedback: int = 0  # texts with a truth

@@ -14,7 +14,6 @@ from prometheus_client.registry import Collector
 from contracts import metrics
 from contracts.endpoint import ModelEndpoint, Phase, Transition
 from contracts.rollout import RolloutState, Verdict
-from rollout import gates
 from service.families import Labels, numbers
 
 log = logging.getLogger(__name__)
@@ -149,7 +148,7 @@ def _collect_waiting(endpoints: Iterable[ModelEndpoint]) -> Iterator[Family]:
     found: list[tuple[Labels, RolloutState, float]] = []
     for one in endpoints:
         state = one.status.rollout
-        if state is None or gates.awaits_cutover(state, one.rollout_spec):
+        if state is None or state.passed_at is not None:
             continue
         if state.paused_at is None and state.promoted_at is None:
             deadline = state.began + state.paused_seconds + one.spec.rollout.deadline

@@ -118,10 +118,10 @@ class JoinedRollouts:
         }
 
     def _windows(self, endpoint: ModelEndpoint) -> tuple[EndpointWindow, ...] | None:
-        """What is known, if a rollout is on or may begin; nobody looks at it otherwise."""
+        """What is known, if a rollout is on or may begin, or a space is kept; else unread."""
         status = endpoint.status
         waits = status.candidate is not None and status.candidate.phase is Phase.LOADED
-        if status.rollout is None and not waits:
+        if status.rollout is None and not waits and not status.kept:
             return ()
         lateness = _lateness_seconds(endpoint)
         return self._statistics.windows(endpoint.name, 0.0, lateness_seconds=lateness)

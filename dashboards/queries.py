@@ -353,6 +353,12 @@ SHADOW_DISTANCE: Final = _buckets(m.PAIR_DISTANCE.bucket, _VERSIONS)
 SHADOW_COPIES: Final = PanelQuery(
     _sum_by("endpoint, outcome", _rate(g.SHADOWS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{outcome}}}}"
 )
+SPACES_NAMED: Final = PanelQuery(
+    _sum_by("endpoint, space", _rate(g.SPACE_NAMED.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{space}}}}"
+)
+SPACES_UNNAMED: Final = PanelQuery(
+    _sum_by("endpoint", _rate(g.SPACE_UNNAMED.name, _ENDPOINT)), f"{_ENDPOINTS} names none"
+)
 SECOND_ATTEMPTS: Final = PanelQuery(
     _sum_by("endpoint, version, arm", _rate(m.REPEATED.name, _OF)), _LINES
 )

@@ -201,6 +201,16 @@ def _shadow() -> PanelRow:
             unit="reqps",
             width=8,
         ),
+        lines(
+            "Vector spaces asked for",
+            "Answers to callers who name a vector space; and, while one waits for its cutover, to"
+            " those who name none.",
+            "Who names none gets other vectors at the cutover. A space that nobody names leaves.",
+            q.SPACES_NAMED,
+            q.SPACES_UNNAMED,
+            unit="reqps",
+            width=24,
+        ),
     )
 
 

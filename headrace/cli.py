@@ -55,6 +55,7 @@ COMMANDS = {
         "Prints a script for a shell, which then completes commands, names, versions, namespaces.",
     ),
     "rollout": ("rollout", "A new version's way to all callers, and what people decide of it."),
+    "space": ("space", "Vector spaces of an embedding model, and the change to another."),
     "stats": ("stats", "Statistics of your own, and the words that became UNK."),
     "label": (
         "label",

@@ -21,6 +21,8 @@ from contracts.windows import (
     CALLER_GROUPS,
     CALLER_STRIDE,
     MICRO,
+    NEAREST,
+    SPACE_EDGES,
     EvidenceCounts,
     Sparse,
     WindowAggregate,
@@ -40,6 +42,7 @@ _NORM_UPPER: Final = EDGES[Statistic.VECTOR_NORM].upper
 _LATENCY_UPPER: Final = LATENCY_EDGES.upper
 _TO_INFINITY: Final = len(_LATENCY_UPPER)
 _STAGES: Final = tuple(stage.value for stage in LatencyStage)  # in the order of events.Latency
+_ROUNDING: Final = 1e-9  # a distance is told to six digits
 _LATEST: Final = 1e12  # keeps a window's start finite, whatever is in a message
 
 _HUNG_UP: Final = 499
@@ -373,7 +376,7 @@ def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pair
     if pairing.status:
         _count(evidence.pair_statuses.setdefault(pairing.status, {}), event.status)
     if pairing.norms and len(pairing.norms) == len(event.texts):
-        _count_norms(evidence, event, pairing)
+        _count_vectors(evidence, event, pairing)
     if pairing.labels and len(pairing.labels) == len(event.texts):
         part = round(MICRO / len(event.texts))
         for original, text in zip(pairing.labels, event.texts, strict=True):
@@ -391,7 +394,10 @@ def _count_pairs(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pair
         _count(evidence.pair_latency, bucket)
 
 
-def _count_norms(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pairing) -> None:
+def _count_vectors(evidence: EvidenceCounts, event: PredictionEvent, pairing: Pairing) -> None:
+    for distance, shared in zip(pairing.distance, pairing.neighbours, strict=False):
+        at = bisect_left(SPACE_EDGES, distance - _ROUNDING) * (NEAREST + 1) + shared
+        _count(evidence.pair_nearness, at)
     part = round(MICRO / len(event.texts))
     for norm, text in zip(pairing.norms, event.texts, strict=True):
         if text.norm is not None:

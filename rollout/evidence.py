@@ -11,14 +11,16 @@ the evidence is enough to pass now; else it is unknown. Without data every check
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Final, Self
+
+from pydantic.alias_generators import to_camel
 
 from contracts.features import PREDICTION
 from contracts.rollout import CheckResult, Checks, OutputShiftCheck, StatisticCheck, Verdict
 from contracts.windows import EvidenceCounts, WindowAggregate
 from rollout.checks import rate_results, rates, shift
 from rollout.checks import rows as rows_of
-from rollout.checks.agreement import AGREEMENT, PairAgreement
+from rollout.checks.agreement import PairAgreement
 from rollout.checks.drift import DRIFT, ArmAggregates, Drifts
 from rollout.checks.labels import Arms
 from rollout.checks.missing import ARM_SHARE, HUNG_UP, ArmShares, HangUps
@@ -27,13 +29,19 @@ from rollout.checks.own import OwnStatistics
 from rollout.checks.rate_results import ComparisonSetting
 from rollout.checks.rates import RateEvidence
 from rollout.checks.rows import Lines, list_leading
-from rollout.checks.score_agreement import SCORE_AGREEMENT, ScoreAgreement
+from rollout.checks.same_space import SameSpace
+from rollout.checks.score_agreement import ScoreAgreement
 from rollout.checks.shift import ShiftTest
 from rollout.checks.stage import ComparisonStage
 
 __all__ = ["ArmAggregates", "ComparisonStage", "Evidence"]
 
 SCHEMA_VERSION = 1
+_PAIRED: Final[Mapping[str, type[PairAgreement]]] = {
+    "agreement": PairAgreement,
+    "score_agreement": ScoreAgreement,
+    "same_space": SameSpace,
+}
 _OUTPUTS = OutputShiftCheck()  # what the test of answers goes by while no spec asks for it
 
 
@@ -53,8 +61,7 @@ class Evidence:
         rates: errors, latency, quality, class shares.
         outputs: of labels or norms.
         own: users' statistics, and a regression's answers.
-        agreement: of labels, in shadow.
-        score_agreement: of scores, in shadow.
+        pairs: what is compared in shadow text by text, by fields of ``checks``.
         drifts: against the reference profiles.
         hung_ups: callers who gave up.
         arm_shares: the arms' sizes against the split.
@@ -71,8 +78,7 @@ class Evidence:
     rates: RateEvidence
     outputs: Outputs
     own: OwnStatistics
-    agreement: PairAgreement
-    score_agreement: ScoreAgreement
+    pairs: Mapping[str, PairAgreement]
     drifts: Drifts
     hung_ups: HangUps
     arm_shares: ArmShares
@@ -109,8 +115,7 @@ class Evidence:
             rates=of_rates,
             outputs=Outputs.begin(labels),
             own=OwnStatistics(),
-            agreement=PairAgreement.begin(),
-            score_agreement=ScoreAgreement.begin(),
+            pairs={name: kind.begin() for name, kind in _PAIRED.items()},
             drifts=Drifts(),
             hung_ups=HangUps.begin(),
             arm_shares=ArmShares(),
@@ -217,12 +222,12 @@ class Evidence:
                 near=self.rates.shared_near,
             ),
         )
-        if is_shadow and checks.agreement:
-            agreement = self.agreement.after(candidate, checks.agreement.at_least, alpha)
-            after = replace(after, agreement=agreement)
-        if is_shadow and checks.score_agreement:
-            scores = self.score_agreement.after_scores(candidate, checks.score_agreement, alpha)
-            after = replace(after, score_agreement=scores)
+        if is_shadow:
+            seen = {
+                name: self.pairs[name].after_window(candidate, check, alpha)
+                for name, check in _list_paired(checks)
+            }
+            after = replace(after, pairs={**self.pairs, **seen})
         if arms is None:
             return after
         return replace(
@@ -274,8 +279,6 @@ class Evidence:
         if checks == was and false_rollback == self.false_rollback:
             return self
         has_same_shift = _distance(was) == _distance(checks)
-        has_same_agreement = was.agreement == checks.agreement
-        has_same_scores = was.score_agreement == checks.score_agreement
         return replace(
             self,
             checks=checks,
@@ -284,8 +287,12 @@ class Evidence:
             rates=rates.edit_checks(self.rates, was, checks),
             outputs=self.outputs if has_same_shift else self.outputs.restart(),
             own=self.own.with_checks(self._list_compared(was), self._list_compared(checks)),
-            agreement=self.agreement if has_same_agreement else PairAgreement.begin(),
-            score_agreement=self.score_agreement if has_same_scores else ScoreAgreement.begin(),
+            pairs={
+                name: self.pairs[name]
+                if getattr(was, name) == getattr(checks, name)
+                else kind.begin()
+                for name, kind in _PAIRED.items()
+            },
             drifts=self.drifts if was.drift == checks.drift else Drifts(),
             hung_ups=self.hung_ups if was.hung_up == checks.hung_up else HangUps.begin(),
             arm_shares=self.arm_shares if was.arm_share == checks.arm_share else ArmShares(),
@@ -307,10 +314,7 @@ class Evidence:
         verdicts = rate_results.verdicts(self.rates, checks)
         if checks.output_shift:
             verdicts[OUTPUT_SHIFT] = shift.verdict(self.outputs.test or self._numbers)
-        if checks.agreement:
-            verdicts[AGREEMENT] = self.agreement.verdict
-        if checks.score_agreement:
-            verdicts[SCORE_AGREEMENT] = self.score_agreement.verdict
+        verdicts |= {to_camel(name): self.pairs[name].verdict for name, _ in _list_paired(checks)}
         if checks.drift:
             verdicts[DRIFT] = self.drifts.verdict
         if checks.hung_up:
@@ -347,8 +351,7 @@ class Evidence:
             "rates": self.rates.to_json(),
             "outputs": self.outputs.to_json(),
             "own": self.own.to_json(),
-            "agreement": self.agreement.to_json(),
-            "score_agreement": self.score_agreement.to_json(),
+            **{name: found.to_json() for name, found in self.pairs.items()},
             "drifts": self.drifts.to_json(),
             "hung_ups": self.hung_ups.to_json(),
             "arm_shares": self.arm_shares.to_json(),
@@ -379,8 +382,7 @@ class Evidence:
             rates=of_rates,
             outputs=Outputs.of_json(data["outputs"]),
             own=OwnStatistics.of_json(data["own"]),
-            agreement=PairAgreement.of_json(data["agreement"]),
-            score_agreement=ScoreAgreement.of_json(data["score_agreement"]),
+            pairs={name: kind.of_json(data[name]) for name, kind in _PAIRED.items()},
             drifts=Drifts.of_json(data["drifts"]),
             hung_ups=HangUps.of_json(data["hung_ups"]),
             arm_shares=ArmShares.of_json(data["arm_shares"]),
@@ -435,13 +437,10 @@ class Evidence:
         found = []
         if checks.output_shift:
             found.append(self._of_outputs(checks.output_shift))
-        if checks.agreement:
-            found.append(self.agreement.result(checks.agreement, alpha, self.stage))
-        if checks.score_agreement:
-            of_scores = self.score_agreement.result_of_scores(
-                checks.score_agreement, alpha, self.stage
-            )
-            found.append(of_scores)
+        found += [
+            self.pairs[name].result(check, alpha, self.stage)
+            for name, check in _list_paired(checks)
+        ]
         if checks.drift:
             found.append(self.drifts.result(checks.drift))
         if checks.hung_up:
@@ -456,6 +455,11 @@ def _list_gating(checks: Checks) -> tuple[object, ...]:
     single = (getattr(checks, name) for name in Checks.model_fields if name != "statistics")
     every = (*single, *checks.statistics)
     return tuple(check for check in every if check is not None and check.gate)
+
+
+def _list_paired(checks: Checks) -> list[tuple[str, Any]]:
+    """The checks of pairs that the spec asks for, by their fields."""
+    return [(name, check) for name in _PAIRED if (check := getattr(checks, name)) is not None]
 
 
 def _distance(checks: Checks) -> float:

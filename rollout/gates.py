@@ -7,7 +7,6 @@ written only when something happened.
 from contracts.durations import format_duration, humanise
 from contracts.rollout import (
     CheckResult,
-    RolloutSpec,
     RolloutState,
     ShadowStep,
     Strategy,
@@ -34,17 +33,23 @@ def is_over_deadline(state: RolloutState, context: ReconcileContext) -> bool:
 
     Nor is there a deadline for a person who has to move an index before the cutover.
     """
-    if state.paused_at is not None:
-        return False
-    if state.looked_through > state.step_began and awaits_cutover(state, context.spec):
+    if state.paused_at is not None or state.passed_at is not None:
         return False
     return context.now - state.began - state.paused_seconds >= context.spec.deadline
 
 
-def awaits_cutover(state: RolloutState, spec: RolloutSpec) -> bool:
-    """Whether all that a version of another vector space lacks is a person's word."""
-    is_cutover = spec.strategy is Strategy.CUTOVER and state.promoted_at is None
-    return is_cutover and state.has_passed(spec)
+def note_passing(state: RolloutState, context: ReconcileContext) -> RolloutState:
+    """With since when all that a version of another vector space lacks is a person's word.
+
+    From then on only a check that fails ends it: evidence that wavers does not stop a backfill.
+    """
+    if context.spec.strategy is not Strategy.CUTOVER:
+        passed_at = None
+    elif state.passed_at is not None or explain_hold(state, context):
+        return state
+    else:
+        passed_at = None if following(context.spec, state) else context.now
+    return state.model_copy(update={"passed_at": passed_at})
 
 
 def may_have_callers(state: RolloutState, context: ReconcileContext) -> bool:
@@ -56,7 +61,8 @@ def explain_hold(state: RolloutState, context: ReconcileContext) -> str:
     """Why a rollout stays in its step, in a sentence; empty if it may go on."""
     if state.paused_at is not None:
         return "paused"
-    return _by_surroundings(state, context) or _by_evidence(state, context)
+    held = _by_surroundings(state, context) or _before_cutover(state)
+    return held or _by_evidence(state, context)
 
 
 def empty_arm(state: RolloutState, context: ReconcileContext) -> str:
@@ -149,11 +155,11 @@ def _by_evidence(state: RolloutState, context: ReconcileContext) -> str:
         return _without_traffic(state, context)
     if waiting := open_checks(state):
         return f"not yet known: {', '.join(check.name for check in waiting)}"
-    return _before_cutover(state, spec)
+    return ""
 
 
-def _before_cutover(state: RolloutState, spec: RolloutSpec) -> str:
-    if not awaits_cutover(state, spec):
+def _before_cutover(state: RolloutState) -> str:
+    if state.passed_at is None:
         return ""
     return (
         f"passed in shadow; its vectors can't be compared with those of version "

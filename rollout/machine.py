@@ -16,9 +16,11 @@ from dataclasses import replace
 from contracts.durations import format_duration
 from contracts.endpoint import Arm, EndpointStatus, Phase
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, StepTraffic, Strategy
-from contracts.status_events import show_on_its_way
+from contracts.status_events import HistoryNote, apply, show_on_its_way
 from rollout import arm_traffic, commands, gates, status_updates, steps
 from rollout.context import Judge, Observation, ReconcileContext
+
+_ASKED_STEP = 0.01  # of the time for which a space is kept: a status is not written more often
 
 
 def advance(
@@ -48,7 +50,7 @@ def advance(
     if status.rollout is None:
         context = replace(context, spec=spec_of(status)) if spec_of else context
         status = _advance(_begin(status, context), context)
-    return status_updates.update_routes(status, context)
+    return _drop_unasked(status_updates.update_routes(status, context), context)
 
 
 def _follow_spec(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
@@ -105,7 +107,7 @@ def _advance(status: EndpointStatus, context: ReconcileContext) -> EndpointStatu
 def _before_promotion(
     status: EndpointStatus, state: RolloutState, context: ReconcileContext
 ) -> EndpointStatus:
-    state = _judge_windows(state, context)
+    state = gates.note_passing(_judge_windows(state, context), context)
     held = gates.explain_hold(state, context)
     if (end := _end(state, context, held)) is not None:
         outcome, reason = end
@@ -215,3 +217,27 @@ def _traffic(state: RolloutState, through: float, context: ReconcileContext) -> 
         longest_seconds=context.spec.controller_timeout,
         is_routed=gates.may_have_callers(state, context) and not gates.absence(state, context),
     )
+
+
+def _drop_unasked(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+    """Drops the vector spaces that nobody has asked for in a long time, if that can be known."""
+    windows, keep = context.observed.windows, context.spec.embedding.keep
+    if not status.kept or windows is None or gates.explain_uncounted(context.observed):
+        return status
+    asked = {
+        found.package: min(float(window.start + window.seconds), context.now)
+        for window in windows
+        for found in window.aggregates
+        if found.arm is Arm.FORCED
+    }
+    kept = []
+    for each in status.kept:
+        at = asked.get(each.ref.package, 0.0)
+        asked_at = at if at - each.asked_at >= keep * _ASKED_STEP else each.asked_at
+        if context.now < asked_at + keep:
+            kept.append(each.model_copy(update={"asked_at": asked_at}))
+            continue
+        space, long = each.ref.space, format_duration(keep)
+        reason = f"its vector space {space} leaves: nobody asked for it in {long}"
+        status = apply(status, HistoryNote(context.now, each.ref.version, reason))
+    return status.model_copy(update={"kept": tuple(kept)})

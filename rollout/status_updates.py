@@ -31,6 +31,7 @@ class WaitingVersion(NamedTuple):
     ref: ModelRef
     options: str
     stable: ModelRef
+    claims_space: bool = False
 
 
 def find_waiting(status: EndpointStatus) -> WaitingVersion | None:
@@ -40,7 +41,7 @@ def find_waiting(status: EndpointStatus) -> WaitingVersion | None:
         return None
     if candidate.ref is None or stable is None or stable == candidate.ref:
         return None
-    return WaitingVersion(candidate.ref, candidate.options, stable)
+    return WaitingVersion(candidate.ref, candidate.options, stable, candidate.claims_space)
 
 
 def begin(
@@ -52,13 +53,14 @@ def begin(
     by: str = "",
 ) -> EndpointStatus:
     """With a rollout in its first step; ``reason`` and ``by`` if a person had it begin."""
-    ref, options, stable = waiting
+    ref, options, stable, claims_space = waiting
     name = blake2b(f"{ref.package}:{context.now!r}".encode(), digest_size=6).hexdigest()
     through = context.observed.newest_end
     state = RolloutState(
         id=f"v{ref.version}-{name}",
         candidate=ref,
         options=options,
+        claims_space=claims_space,
         stable=stable,
         began=context.now,
         step_began=max(context.now, through),
@@ -81,6 +83,7 @@ def begin_again(
         update={
             "step": state.step if is_promoted else 0,
             "step_began": began,
+            "passed_at": None,
             "promoted_at": context.now if is_promoted else None,
             "traffic": None if is_promoted else arm_traffic.begin_step(began),
             "looked_through": through,
@@ -107,9 +110,8 @@ def enter_step(
     figures = state.figures
     began = max(context.now, state.looked_through)
     traffic = arm_traffic.begin_step(began)
-    state = state.model_copy(
-        update={"step": step, "step_began": began, "traffic": traffic, "checks": ()}
-    )
+    update = {"step": step, "step_began": began, "passed_at": None, "traffic": traffic}
+    state = state.model_copy(update={**update, "checks": ()})
     state = context.judge.next_stage(context.spec, state)
     return _in_step(status, state, context, reason=reason, by=by, figures=figures)
 
@@ -126,6 +128,7 @@ def promote(
     figures = state.figures
     state = resume(state, context.now).model_copy(
         update={
+            "passed_at": None,
             "promoted_at": context.now,
             "step_began": max(context.now, state.looked_through),
             "traffic": None,
@@ -196,10 +199,9 @@ def move_to_past(state: RolloutState, now: float) -> RolloutState:
     if state.traffic is not None:
         since = min(state.traffic.since, max(now, state.looked_through))
         update["traffic"] = state.traffic.model_copy(update={"since": since})
-    if state.paused_at is not None:
-        update["paused_at"] = min(state.paused_at, now)
-    if state.promoted_at is not None:
-        update["promoted_at"] = min(state.promoted_at, now)
+    for name in ("paused_at", "passed_at", "promoted_at"):
+        if (at := getattr(state, name)) is not None:
+            update[name] = min(at, now)
     return state.model_copy(update=update)
 
 

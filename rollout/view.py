@@ -22,7 +22,7 @@ from contracts.rollout import (
     Strategy,
 )
 from contracts.status_events import is_own
-from rollout import gates, steps
+from rollout import steps
 from rollout.checks import words as words_of_checks
 
 # A version that came to one of these has ended its way.
@@ -124,6 +124,17 @@ class RolloutView:
         return None if self.bake_ends_at is None else max(0.0, self.bake_ends_at - now)
 
 
+@dataclass(frozen=True, slots=True)
+class SpaceView:
+    """A vector space that Tritons hold, and who gets it; the times are of one that is kept."""
+
+    space: str
+    version: str
+    who: str
+    asked_at: float | None = None
+    leaves_at: float | None = None
+
+
 def newest(endpoint: ModelEndpoint, words: StageWords = BRIEF) -> RolloutView:
     """The newest version: its rollout, its preparation, or where it ended."""
     status = endpoint.status
@@ -159,7 +170,7 @@ def of_rollout(
         checks=list_checks(state),
         paused_at=state.paused_at,
         deadline_at=deadline
-        if is_on and state.promoted_at is None and not gates.awaits_cutover(state, spec)
+        if is_on and state.promoted_at is None and state.passed_at is None
         else None,
         bake_ends_at=None
         if state.promoted_at is None or not is_on
@@ -200,6 +211,28 @@ def of_preparation(
         _mark_stages(names, min(at, len(names) - 1), mark),
         against=None if stable is None else stable.version,
     )
+
+
+def list_spaces(endpoint: ModelEndpoint) -> tuple[SpaceView, ...]:
+    """The current space, the next one and those that are kept; none if it gives no vectors."""
+    status, state = endpoint.status, endpoint.status.rollout
+    stable, keep = status.stable, endpoint.spec.rollout.embedding.keep
+    if stable is None or not stable.space:
+        return ()
+    found = {stable.space: SpaceView(stable.space, stable.version, "all who name no space")}
+    new = None if status.candidate is None else status.candidate.ref
+    if new is not None and new.space:
+        has_passed = state is not None and state.passed_at is not None
+        who = "who names it or next: it waits for its cutover" if has_passed else "who names it"
+        found.setdefault(new.space, SpaceView(new.space, new.version, who))
+    if state is not None and state.promoted_at is not None:
+        left = state.stable
+        found.setdefault(left.space, SpaceView(left.space, left.version, "who names it"))
+    for each in status.kept:
+        times = each.asked_at, each.asked_at + keep
+        view = SpaceView(each.ref.space, each.ref.version, "who names it", *times)
+        found.setdefault(view.space, view)
+    return tuple(found.values())
 
 
 def is_preparing(candidate: Candidate | None) -> bool:

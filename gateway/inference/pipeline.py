@@ -346,6 +346,8 @@ class Pipeline:
         model, encoded = attempt.target.model, attempt.encoded
         manifest = model.manifest
         call, next_space = attempt.call, routes.next_space
+        if call.space is not None:
+            self._metrics.space_named(call.endpoint, model.ref.space)
         if next_space:  # a migration, which changes the vectors of those who name nothing
             if call.space is None and call.forced_version is None:
                 self._metrics.space_unnamed(call.endpoint)

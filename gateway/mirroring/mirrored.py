@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.events import Pairing, TextRecord
+from contracts.tasks import GIVE_VECTORS
 from gateway.batching.batcher import Batcher
 from gateway.errors import GatewayError
 from gateway.events.buffer import Recorder
@@ -27,6 +28,7 @@ from gateway.inference.generation import write_again
 from gateway.inference.own_code import OwnCode
 from gateway.inference.pipeline import NUMBERS_A_ROW
 from gateway.mirroring.kept_pairs import KeptPairs
+from gateway.mirroring.nearest import NearestTexts
 from gateway.packages import ServedModel
 from gateway.routing.routes import RouteTarget
 from gateway.telemetry.metrics import Metrics
@@ -54,6 +56,7 @@ class MirroredRequests:
         self._own = own
         self._pairs = pairs
         self._metrics = metrics
+        self._nearest = NearestTexts()  # of the one thread
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="shadow")
 
     def close(self) -> None:
@@ -120,9 +123,19 @@ class MirroredRequests:
             if theirs is None:
                 return texts, failed
             seconds, encoded = answered.compared_seconds, (answered.encoded, attempt.encoded)
-            return texts, pair(answered.model, theirs, model, values, seconds, encoded=encoded)
+            made = pair(answered.model, theirs, model, values, seconds, encoded=encoded)
+            if model.task in GIVE_VECTORS:
+                both = (
+                    _vectors(answered.model, encoded[0], theirs),
+                    _vectors(model, encoded[1], values),
+                )
+                packages = answered.model.ref.package, model.ref.package
+                shared = self._nearest.count_shared(packages, *both)
+                made = msgspec.structs.replace(made, neighbours=shared)
+            return texts, made
 
-        if values.size + NUMBERS_A_ROW * len(values) <= INLINE_NUMBERS:
+        size = values.size + NUMBERS_A_ROW * len(values)
+        if size <= INLINE_NUMBERS and model.task not in GIVE_VECTORS:
             return compare()
         return await asyncio.get_running_loop().run_in_executor(self._threads, compare)
 
@@ -200,6 +213,14 @@ def pair(
         int(HTTPStatus.OK),
         norms,
     )
+
+
+def _vectors(
+    model: ServedModel, encoded: EncodedTexts, values: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """A vector of each text, ``[texts, width]``."""
+    pooled = model.head.pooled(encoded, values)
+    return values if pooled is None else pooled
 
 
 def _rounded(distance: NDArray[np.floating]) -> list[float]:

@@ -25,7 +25,6 @@ from types import MappingProxyType
 
 from contracts.endpoint import CANDIDATES, Arm, ModelEndpoint, Route
 from contracts.model import DEFAULT_POOL, ModelRef
-from contracts.rollout import Strategy
 from contracts.tasks import GIVE_VECTORS
 from gateway.errors import (
     RETRY_AFTER_SECONDS,
@@ -339,16 +338,12 @@ def _routes(
 
 
 def _with_next_space(routes: EndpointRoutes) -> EndpointRoutes:
-    """The routes with ``next_space``; only a rollout that splits no callers has one."""
+    """The routes with ``next_space``, if a rollout waits for its cutover."""
     state, stable = routes.endpoint.status.rollout, routes.stable
-    space = "" if state is None else state.candidate.space
-    if state is None or stable is None or space in ("", stable.model.ref.space):
+    if state is None or state.passed_at is None or stable is None:
         return routes
-    spec = routes.endpoint.rollout_spec
-    is_judged = state.promoted_at is None and state.looked_through > state.step_began
-    if spec.strategy is Strategy.CANARY or not is_judged or not state.has_passed(spec):
-        return routes
-    return replace(routes, next_space=space)
+    space = state.candidate.space
+    return routes if space == stable.model.ref.space else replace(routes, next_space=space)
 
 
 def _pool(

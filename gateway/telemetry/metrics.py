@@ -203,6 +203,7 @@ class Metrics:
         self._refusals = self._counter(m.REFUSALS)
         self._refusal_seconds = self._histogram(m.REFUSAL_SECONDS)
         self._shadows = self._counter(m.SHADOWS)
+        self._space_named = self._counter(m.SPACE_NAMED)
         self._space_unnamed = self._counter(m.SPACE_UNNAMED)
         self._hook_failures = self._counter(m.PREPROCESSOR_FAILURES)
         self._code_failures = self._counter(m.CODE_FAILURES)
@@ -292,6 +293,10 @@ class Metrics:
             infer=infer,
             total=total,
         )
+
+    def space_named(self, endpoint: str, space: str) -> None:
+        """One answer to a caller who named a space."""
+        self._space_named.add((endpoint, space))
 
     def space_unnamed(self, endpoint: str) -> None:
         """One answer to a caller whose vectors the next cutover will change, unasked."""

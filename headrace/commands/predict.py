@@ -1,5 +1,6 @@
 """``headrace predict``: one request to the gateway, in the Hugging Face dialect."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import httpx
@@ -11,6 +12,7 @@ from headrace.home import gateway_url
 from headrace.invocation import is_structured
 from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, find_place
 from headrace.program import App
+from headrace.replay.sender import describe_refusal
 
 _TIMEOUT_SECONDS = 60.0
 _NUMBERS_SHOWN = 4
@@ -28,12 +30,36 @@ def predict(
 ) -> None:
     """Sends texts to an endpoint and shows its answers."""
     base = gateway_url(find_place(home), url)
-    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    answer = ask_gateway(base, f"/endpoints/{endpoint}", {"inputs": texts}, key)
+    if is_structured():
+        print_json(answer.json())
+        return
+    table = table_of("text", "answer")
+    for text, result in zip(texts, answer.json(), strict=False):
+        table.add_row(_cut_text(text), show(result))
+    console.print(table, highlight=False, markup=False)
+    console.print(f"version {answer.headers.get('x-headrace-version', '?')}", style="dim")
+
+
+def ask_gateway(
+    base: str,
+    path: str,
+    body: Mapping[str, Any],
+    key: str | None,
+    headers: Mapping[str, str] | None = None,
+) -> httpx.Response:
+    """The answer to one request.
+
+    Raises:
+        NotRunningError: no gateway is there.
+        RequestFailedError: it refuses, or does not answer.
+    """
+    named = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         answer = httpx.post(
-            f"{base}/endpoints/{endpoint}",
-            json={"inputs": texts},
-            headers=headers,
+            f"{base}{path}",
+            json=body,
+            headers={**named, **(headers or {})},
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,
         )
@@ -44,15 +70,8 @@ def predict(
     except httpx.HTTPError as error:
         raise RequestFailedError(f"The gateway at {base} did not answer: {error}.") from error
     if answer.status_code != httpx.codes.OK:
-        raise RequestFailedError(_refusal(answer))
-    if is_structured():
-        print_json(answer.json())
-        return
-    table = table_of("text", "answer")
-    for text, result in zip(texts, answer.json(), strict=False):
-        table.add_row(_cut_text(text), show(result))
-    console.print(table, highlight=False, markup=False)
-    console.print(f"version {answer.headers.get('x-headrace-version', '?')}", style="dim")
+        raise RequestFailedError(describe_refusal(answer))
+    return answer
 
 
 def show(result: Any) -> str:  # noqa: ANN401 - one item of an answer, by task
@@ -71,11 +90,3 @@ def show(result: Any) -> str:  # noqa: ANN401 - one item of an answer, by task
 
 def _cut_text(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _refusal(answer: httpx.Response) -> str:
-    try:
-        sentence = answer.json()["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        sentence = answer.text[:500]
-    return f"{answer.status_code}: {sentence}"

@@ -308,59 +308,32 @@ def promote(
     home: Home = HOME,
 ) -> None:
     """Sends the new version to its next step, whatever its checks say; behind the last: to all."""
-    _decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
+    decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
 
 
-@app.declare()
-def pause(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Stops at this step, and the deadline with it."""
-    _decide(RolloutDecision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
+def declare_decision(group: App, verb: Verb, told: str) -> None:
+    """Declares a command that is no more than its verb; ``told`` is its help."""
+
+    def command(
+        name: Name,
+        version: Version = None,
+        reason: Reason = "",
+        by: By = None,
+        wait: Wait = True,
+        home: Home = HOME,
+    ) -> None:
+        decide(RolloutDecision(verb, name, version, reason, by, wait=wait), home)
+
+    group.declare(verb.value, help=told)(command)
 
 
-@app.declare()
-def resume(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Goes on after a pause."""
-    _decide(RolloutDecision(Verb.RESUME, name, version, reason, by, wait=wait), home)
-
-
-@app.declare()
-def abort(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Takes the new version away from all callers; it is not tried again."""
-    _decide(RolloutDecision(Verb.ABORT, name, version, reason, by, wait=wait), home)
-
-
-@app.declare()
-def undo(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Goes back to the version before the one that was promoted last."""
-    _decide(RolloutDecision(Verb.UNDO, name, version, reason, by, wait=wait), home)
+for _verb, _told in (
+    (Verb.PAUSE, "Stops at this step, and the deadline with it."),
+    (Verb.RESUME, "Goes on after a pause."),
+    (Verb.ABORT, "Takes the new version away from all callers; it is not tried again."),
+    (Verb.UNDO, "Goes back to the version before the one that was promoted last."),
+):
+    declare_decision(app, _verb, _told)
 
 
 @app.declare()
@@ -379,7 +352,7 @@ def retry(
     home: Home = HOME,
 ) -> None:
     """Lets a version that was rejected, rolled back or expired be tried again."""
-    _decide(RolloutDecision(Verb.RETRY, name, version, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.RETRY, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -395,7 +368,7 @@ def pin(
     home: Home = HOME,
 ) -> None:
     """Stays on one version, whatever is registered."""
-    _decide(RolloutDecision(Verb.PIN, name, version, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.PIN, name, version, reason, by, wait=wait), home)
 
 
 @app.declare()
@@ -407,10 +380,10 @@ def unpin(
     home: Home = HOME,
 ) -> None:
     """Follows again what was followed before the pin."""
-    _decide(RolloutDecision(Verb.UNPIN, name, None, reason, by, wait=wait), home)
+    decide(RolloutDecision(Verb.UNPIN, name, None, reason, by, wait=wait), home)
 
 
-def _decide(decision: RolloutDecision, home: Path) -> None:
+def decide(decision: RolloutDecision, home: Path) -> None:
     """Notes a person's decision and says what the controller says to it.
 
     Raises:

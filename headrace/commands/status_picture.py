@@ -16,7 +16,7 @@ from headrace.commands.rollout_picture import in_brief
 from headrace.stack import answers
 from headrace.stack.health import CountingHealth
 from headrace.stack.state import StackRecord, TritonRecord
-from rollout.view import newest
+from rollout.view import list_spaces, newest
 
 _WRONG = {
     Phase.BLOCKED: "yellow",
@@ -138,7 +138,7 @@ def _endpoint(
     below = sentences(brief, reason, *waits)
     if details and stable is not None:
         below += sentences(f"version {stable.version} is package {stable.package}")
-    below += sentences(_describe_spaces(status))
+    below += sentences(_describe_spaces(endpoint))
     below += _pool(status, " ".join((reason, *waits)))
     below += sentences(_describe_sleep(status, now, reports))
     serves = "-" if stable is None else f"version {stable.version}"
@@ -146,16 +146,12 @@ def _endpoint(
     return TableRow((endpoint.name, serves, at), below, _style(status))
 
 
-def _describe_spaces(status: EndpointStatus) -> str:
-    """Of which vector space its answers are, and those of a candidate; empty if it gives none."""
-    stable = status.stable
-    if stable is None or not stable.space:
-        return ""
-    new = None if status.candidate is None else status.candidate.ref
-    also = ""
-    if new is not None and new.space not in ("", stable.space):
-        also = f"; those of version {new.version} of {new.space}: they can't be compared"
-    return f"its vectors are of the space {stable.space}{also}"
+def _describe_spaces(endpoint: ModelEndpoint) -> str:
+    """Of which vector space its answers are, and which others it holds; empty if it gives none."""
+    spaces = list_spaces(endpoint)
+    others = (f"; those of version {each.version} of {each.space}" for each in spaces[1:])
+    also = "".join(others) + (": they can't be compared" if spaces[1:] else "")
+    return f"its vectors are of the space {spaces[0].space}{also}" if spaces else ""
 
 
 def _describe_sleep(status: EndpointStatus, now: float, reports: tuple[LoaderReport, ...]) -> str:

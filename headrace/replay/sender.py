@@ -144,7 +144,7 @@ class Replay:
         tally.latencies.add(asyncio.get_running_loop().time() - due)
         tally.statuses[str(answer.status_code)] += 1
         if answer.status_code != HTTPStatus.OK:
-            tally.note_failure(f"{answer.status_code}: {_sentence(answer)}")
+            tally.note_failure(describe_refusal(answer))
             return
         tally.versions[answer.headers.get("x-headrace-version", "?")] += 1
         if text.label is not None:
@@ -168,7 +168,7 @@ class Replay:
             return
         tally.feedback[str(told.status_code)] += 1
         if told.status_code >= HTTPStatus.BAD_REQUEST:
-            tally.note_failure(f"feedback: {told.status_code}: {_sentence(told)}")
+            tally.note_failure(f"feedback: {describe_refusal(told)}")
 
     async def _post(self, path: str, body: object, headers: dict[str, str]) -> httpx.Response:
         try:
@@ -192,11 +192,13 @@ class Replay:
         return {}
 
 
-def _sentence(answer: httpx.Response) -> str:
+def describe_refusal(answer: httpx.Response) -> str:
+    """The status and the sentence of an answer that is an error."""
     try:
-        return str(answer.json()["error"]["message"])
+        sentence = answer.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):
-        return answer.content[:200].decode(errors="replace")
+        sentence = answer.content[:200].decode(errors="replace")
+    return f"{answer.status_code}: {sentence}"
 
 
 def _label(answer: httpx.Response) -> str | None:

@@ -13,6 +13,7 @@ from functools import partial
 from contracts.endpoint import EndpointSpec, ModelEndpoint
 from contracts.loading import DeviceKind
 from contracts.model import ModelRef
+from contracts.rollout import VectorSpace
 from contracts.status_events import rejection_of
 from registry.conversions.index import ConversionIndex, options_digest
 from registry.conversions.messages import (
@@ -219,7 +220,8 @@ class EndpointObserver:
         self, spec: EndpointSpec, version: RegisteredVersion, device: DeviceKind
     ) -> PlannedVersion:
         options = options_digest(spec, version, self._conditions, device=device)
-        return PlannedVersion(version.number, options, device)
+        claims = version.tags.get("headrace.space") == VectorSpace.SAME
+        return PlannedVersion(version.number, options, device, claims)
 
     async def _package(self, options: str, named: tuple[ModelRef, ...]) -> Package | None:
         """The package of a version under these options, if it was converted before."""

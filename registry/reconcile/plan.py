@@ -63,12 +63,13 @@ MOST_CRASHES = 8  # conversions in a row that end without a result: with their p
 class PlannedVersion:
     """A registered version, with the digest of all that decides how it is converted.
 
-    ``device`` is the kind that it is converted for.
+    ``device`` is the kind that it is converted for. ``claims_space``: that of stable's vectors.
     """
 
     number: str
     options: str
     device: DeviceKind = DeviceKind.CPU
+    claims_space: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,8 @@ def _is_settled(status: EndpointStatus, target: PlannedVersion, seen: ObservedSt
 
 def _follow(candidate: Candidate | None, target: PlannedVersion, seen: ObservedState) -> Candidate:
     """The candidate as it was, or a new one if another version or package is wanted now."""
-    new = Candidate(version=target.number, phase=Phase.WAITING, options=target.options)
+    told = {"options": target.options, "claims_space": target.claims_space}
+    new = Candidate(version=target.number, phase=Phase.WAITING).model_copy(update=told)
     if candidate is None:
         return new
     if candidate.version != target.number:
@@ -296,7 +298,7 @@ def _follow(candidate: Candidate | None, target: PlannedVersion, seen: ObservedS
     known = candidate.ref is None or (package is not None and candidate.ref == package.ref)
     if not known and not seen.fault:
         return new
-    return candidate.model_copy(update={"options": target.options})
+    return candidate.model_copy(update=told)
 
 
 # Which one is left for it
@@ -508,8 +510,9 @@ def _plan_crossing(
     if reason := verdicts.at_fault.get(package.ref):
         return _reject(_cancel_crossing(status), target, reason, now, refused=package.ref)
     if package.ref in there.everywhere:
-        update = {"pool": there.name, "device": target.device, "packages": (), "asleep": None}
-        moved = _cancel_crossing(status).model_copy(update=update)
+        update = {"pool": there.name, "device": target.device, "asleep": None}
+        left = {"packages": (), "kept": ()}
+        moved = _cancel_crossing(status).model_copy(update={**update, **left})
         return apply(moved, DirectRelease(now, package.ref, package.signature.task))
     candidate = candidate.model_copy(update={"ref": package.ref, "attempts": 0, "retry_at": None})
     stays = f"{status.pool} goes on answering"
@@ -631,7 +634,7 @@ def _drop_expired(status: EndpointStatus, now: float, keep_seconds: float) -> En
 
 def _list_needed(status: EndpointStatus, now: float, keep_seconds: float) -> set[ModelRef]:
     """What is routed, on its way, judged, or may be gone back to."""
-    needed = {route.ref for route in status.routes}
+    needed = {route.ref for route in status.routes} | {each.ref for each in status.kept}
     if status.candidate is not None and status.candidate.ref is not None:
         needed.add(status.candidate.ref)
     if status.rollout is not None:

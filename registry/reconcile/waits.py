@@ -26,7 +26,6 @@ from contracts.waiting import OF_PHASE
 from registry.mlflow.model_registry import MlflowSnapshot
 from registry.reconcile.blame import judge
 from registry.reconcile.plan import ObservedState, find_version
-from rollout import gates
 
 _OF_CONVERSION = frozenset({Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING})
 _MOST_NAMED = 3
@@ -241,8 +240,7 @@ def _rollouts(spec: EndpointSpec, status: EndpointStatus, phase: Phase) -> Waits
         return WaitsFor.RESUME
     asked = rollout_spec(spec, status)
     last = state is not None and state.step >= len(asked.planned) - 1
-    if phase is Phase.SHADOW and asked.strategy is Strategy.SHADOW and last:
-        return WaitsFor.PERSON
-    if state is not None and gates.awaits_cutover(state, asked):
+    is_held = phase is Phase.SHADOW and asked.strategy is Strategy.SHADOW and last
+    if is_held or (state is not None and state.passed_at is not None):
         return WaitsFor.PERSON
     return OF_PHASE[phase]

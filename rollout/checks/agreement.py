@@ -8,12 +8,12 @@ which is the null's point nearest to all of them. Pairs of one window depend on 
 callers' texts do, so counts are divided by a design effect learnt from the windows before.
 """
 
-from typing import Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from msgspec.structs import replace
 
-from contracts.rollout import AgreementCheck, CheckResult, ScoreAgreementCheck, Verdict
+from contracts.rollout import CheckResult, Verdict
 from contracts.windows import EvidenceCounts
 from measures.correlation import Floats, IntraclassCorrelation, design_effect
 from measures.state import SequentialState
@@ -39,6 +39,10 @@ class PairAgreement(SequentialState, frozen=True):
         correlation: of different labels, over shadow's windows.
         failed: the evidence was enough to fail at some window.
     """
+
+    name: ClassVar[str] = AGREEMENT
+    what: ClassVar[str] = "equal labels"
+    nothing: ClassVar[str] = "no labels were compared yet"
 
     pairs: int
     different: int
@@ -91,31 +95,15 @@ class PairAgreement(SequentialState, frozen=True):
         enough = self.pairs >= LEAST_TO_PASS and self.evidence_to_pass * BETA >= 1.0
         return Verdict.PASS if enough else Verdict.UNKNOWN
 
-    def result(self, check: AgreementCheck, alpha: float, stage: ComparisonStage) -> CheckResult:
-        """The result; if shadow is over without a verdict, it is no longer waited for."""
-        return self.describe(
-            check,
-            alpha,
-            stage,
-            name=AGREEMENT,
-            what="equal labels",
-            nothing="no labels were compared yet",
-        )
+    def after_window(self, candidate: EvidenceCounts, check: Any, alpha: float) -> Self:  # noqa: ANN401
+        """Returns a copy with a window of shadow; ``check`` is the spec's, of its own kind."""
+        return self.after(candidate, check.at_least, alpha)
 
-    def describe(
-        self,
-        check: AgreementCheck | ScoreAgreementCheck,
-        alpha: float,
-        stage: ComparisonStage,
-        *,
-        name: str,
-        what: str,
-        nothing: str,
-    ) -> CheckResult:
-        """The result in words for ``what`` is compared, and for ``nothing`` compared yet."""
+    def result(self, check: Any, alpha: float, stage: ComparisonStage) -> CheckResult:  # noqa: ANN401
+        """The result; if shadow is over without a verdict, it is no longer waited for."""
         verdict = self.verdict
         equal = self.pairs - self.different
-        start = f"{what} {words.share_of(equal, self.pairs)}"
+        start = f"{self.what.format(check=check)} {words.share_of(equal, self.pairs)}"
         limit = f"{words.percent(check.at_least)} asked for"
         reason = {
             Verdict.FAIL: (
@@ -127,9 +115,9 @@ class PairAgreement(SequentialState, frozen=True):
             Verdict.UNKNOWN: f"{start}: not yet known whether at least the {limit}",
         }[verdict]
         if self.pairs == 0:
-            reason = nothing
+            reason = self.nothing
         return CheckResult(
-            name=name,
+            name=self.name,
             verdict=verdict,
             reason=reason,
             figures={

@@ -5,7 +5,7 @@ differences come in buckets of a tenth, and only what lies wholly beyond ``withi
 different. The rest, from evidence to verdict, is that of agreement of labels.
 """
 
-from typing import Self
+from typing import ClassVar, Self
 
 from contracts.rollout import CheckResult, ScoreAgreementCheck
 from contracts.statistics import EDGES, Statistic
@@ -22,24 +22,21 @@ _ROUNDING = 1e-6
 class ScoreAgreement(PairAgreement, frozen=True):
     """Evidence about pairs of scores; ``different`` are those that are too far apart."""
 
-    def after_scores(
+    name: ClassVar[str] = SCORE_AGREEMENT
+    what: ClassVar[str] = "scores within {check.within:g} of the stable version's"
+    nothing: ClassVar[str] = "no scores were compared yet"
+
+    def after_window(
         self, candidate: EvidenceCounts, check: ScoreAgreementCheck, alpha: float
     ) -> Self:
         """Returns a copy with a window of shadow."""
         return self.after(compare_scores(candidate, check.within), check.at_least, alpha)
 
-    def result_of_scores(
+    def result(
         self, check: ScoreAgreementCheck, alpha: float, stage: ComparisonStage
     ) -> CheckResult:
         """The result, with ``within`` among its figures."""
-        found = self.describe(
-            check,
-            alpha,
-            stage,
-            name=SCORE_AGREEMENT,
-            what=f"scores within {check.within:g} of the stable version's",
-            nothing="no scores were compared yet",
-        )
+        found = super().result(check, alpha, stage)
         return found.model_copy(update={"figures": {**found.figures, "within": check.within}})
 
 

@@ -33,6 +33,7 @@ from contracts.windows import (
     LABEL_AGES,
     MICRO,
     RANGE_MESSAGES,
+    SPACE_EDGES,
     EndpointWindow,
     EvidenceCounts,
     WindowAggregate,
@@ -303,7 +304,7 @@ def _neighbours(evidence: list[PredictionEvent]) -> dict[str, dict[str, int]]:
 
 
 def _pairs(evidence: list[PredictionEvent]) -> dict[str, Any]:
-    labels, scores, slower, norms = [], [], [], []
+    labels, scores, slower, norms, near = [], [], [], [], []
     statuses = [
         (event.pairing.status, event.status, 1)
         for event in evidence
@@ -328,6 +329,11 @@ def _pairs(evidence: list[PredictionEvent]) -> dict[str, Any]:
             ]
         if len(pairing.norms) == len(texts):
             part = round(MICRO / len(texts))
+            edges, apart = (
+                np.round(MICRO * np.array(each)) for each in (SPACE_EDGES, pairing.distance)
+            )
+            buckets = np.searchsorted(edges, apart, side="left").tolist()
+            near += [11 * each + n for each, n in zip(buckets, pairing.neighbours, strict=False)]
             norms += [
                 (*np.searchsorted(_NORMS, [norm, text.norm], side="left").tolist(), part)
                 for norm, text in zip(pairing.norms, texts, strict=True)
@@ -342,6 +348,7 @@ def _pairs(evidence: list[PredictionEvent]) -> dict[str, Any]:
         "pair_latency": dict(Counter(slower)),
         "pair_statuses": _nest(statuses),
         "pair_norms": _nest(norms),
+        "pair_nearness": dict(Counter(near)),
     }
 
 

@@ -80,6 +80,7 @@ class VersionView(msgspec.Struct, frozen=True):
         version_url: its page in MLflow's registry.
         data_sets: names of the data sets that its run logged.
         level: the highest level of drift of its statistics; null if none is known.
+        space: of its vectors, and who gets them; empty of what gives none or is not held.
     """
 
     version: str
@@ -94,6 +95,7 @@ class VersionView(msgspec.Struct, frozen=True):
     data_sets: list[str]
     precision: str
     level: int | None
+    space: str
 
 
 class SeriesView(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
 from contracts.loading import Device, LoaderReport
 from contracts.waiting import sentences
 from measures.counting import CountingState, clock_time
+from rollout.view import list_spaces
 from stats.evaluation.board import Board, EndpointBoard, Origin, VersionDrift
 from stats.ui import drifts, rollout_view, series
 from stats.ui.columns import per_second, round_value, span
@@ -309,6 +310,7 @@ def _version(  # noqa: PLR0917 - what is known of a version lies in as many plac
     links: Links,
     known: EndpointBoard,
 ) -> VersionView:
+    spaces = {each.version: f"{each.space}: {each.who}" for each in list_spaces(endpoint)}
     lines = [line for line in endpoint.status.history if line.version == version]
     last = lines[-1] if lines else None
     origin = _origin(known.origins, version, package)
@@ -326,6 +328,7 @@ def _version(  # noqa: PLR0917 - what is known of a version lies in as many plac
         data_sets=[] if origin is None else list(origin.data_sets),
         precision="" if origin is None else origin.precision,
         level=max((item.level for item in drift), default=None),
+        space=spaces.get(version, ""),
     )
 
 

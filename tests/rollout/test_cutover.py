@@ -1,7 +1,7 @@
 """A version whose vectors can't be compared with stable's: it never shares callers with it."""
 
 import pytest
-from rollout_walk import Walk
+from rollout_walk import ONE, Walk
 
 from contracts.rollout import Outcome, RolloutSpec, Strategy, Verb, WeightStep
 
@@ -34,6 +34,38 @@ def test_the_cutover_gives_it_all_callers_at_once_and_holds_none_back(full: bool
 def test_undo_in_the_bake_gives_all_callers_back_at_once() -> None:
     walk = passed().told(Verb.PROMOTE).told(Verb.UNDO)
     assert walk.shares == {"stable 1": 100}
+
+
+def test_it_has_passed_when_the_status_says_so_and_not_before() -> None:
+    walk = Walk(SPEC).step()  # no history, and nobody asks
+    assert walk.traffic("pass").state.passed_at is None
+    assert "windows" in walk.why
+    walk.before()
+    while walk.state.passed_at is None:
+        assert "passed in shadow" not in walk.traffic("pass").why or walk.state.passed_at
+    assert walk.why.startswith("passed in shadow")
+
+
+def test_evidence_that_wavers_changes_nothing_once_it_has_passed_and_no_deadline_ends_it() -> None:
+    walk = passed()
+    since = walk.state.passed_at
+    assert walk.traffic("unknown", 3).why.startswith("passed in shadow")
+    assert walk.sees(ONE).step(10 * SPEC.deadline).state.passed_at == since
+    assert "not loaded" in walk.why
+
+
+def test_what_a_person_says_may_be_compared_waits_for_no_cutover() -> None:
+    walk = passed()
+    walk.spec = RolloutSpec(strategy=Strategy.SHADOW)
+    assert walk.step().state.passed_at is None
+
+
+@pytest.mark.parametrize("verb", [Verb.PROMOTE, Verb.ABORT])
+def test_it_waits_no_longer_after_a_persons_word(verb: Verb) -> None:
+    status = passed().told(verb).status
+    state = status.rollout or status.last_rollout
+    assert state is not None
+    assert (state.passed_at is None) is (verb is Verb.PROMOTE)
 
 
 def test_without_its_checks_it_expires() -> None:

@@ -26,6 +26,7 @@ from contracts.rollout import (
     LatencyCheck,
     OutputShiftCheck,
     QualityCheck,
+    SameSpaceCheck,
     ScoreAgreementCheck,
     StatisticCheck,
     ToleranceLine,
@@ -38,6 +39,7 @@ from rollout.evidence import ArmAggregates, ComparisonStage, Evidence
 EVERYTHING = Checks(
     agreement=AgreementCheck(),
     score_agreement=ScoreAgreementCheck(gate=True),
+    same_space=SameSpaceCheck(),
     quality=QualityCheck(),
     hung_up=HungUpCheck(gate=True),
     arm_share=ArmShareCheck(gate=True),
@@ -65,6 +67,7 @@ windows = st.builds(
     ),
     pairs=st.integers(100, 200),
     pairs_equal=st.integers(0, 100),
+    pair_nearness=st.dictionaries(st.integers(0, 98), st.integers(1, 300), max_size=4),
     pair_labels=st.dictionaries(
         st.sampled_from(["negative", "odd"]),
         st.dictionaries(
@@ -135,6 +138,7 @@ def test_without_data_everything_is_unknown() -> None:
         "outputShift",
         "agreement",
         "scoreAgreement",
+        "sameSpace",
         "drift",
         "hungUp",
         "armShare",
@@ -218,6 +222,7 @@ def test_evidence_is_stored_under_these_names() -> None:
         "pairs", "different", "log_fail", "log_pass", "correlation", "failed"
     }  # fmt: skip
     assert told["score_agreement"].keys() == told["agreement"].keys()
+    assert told["same_space"].keys() == told["agreement"].keys() | {"near", "shared"}
     drifts = {"candidate", "stable", "texts", "looks", "seen", "failed", "passed"}
     assert told["drifts"].keys() == drifts
     assert told["rates"]["harm"]["log_a"][0][0] is None  # minus infinity has no JSON

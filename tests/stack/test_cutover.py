@@ -3,12 +3,16 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from itertools import permutations
+from typing import Any
 
 import httpx
 import pytest
 from chaos.embedder import ENDPOINT, TEXTS, register_embedder
+from mlflow import MlflowClient
 from rolling_stack import watched
 from running_stack import TIMEOUT_SECONDS, RunningStack
+from tiny_models import WORDS
 from traffic import Reply, Traffic, Way
 from waiting import until
 
@@ -67,16 +71,20 @@ def test_no_caller_gets_another_space_before_the_cutover_and_all_get_it_then(
         assert "no caller before the cutover" in stack.command("rollout", "status", ENDPOINT).stdout
         load.more(100)
         assert {reply.version for reply in load.replies} == {"1"}
-        # A backfill asks for it by name.
-        for gateway in stack.gateways:
-            assert asked_by_name(gateway.url, "2") == "2"
-        done = stack.command("rollout", "promote", ENDPOINT, "--full")
+        assert answered(stack, "next") == {"2"}  # a backfill asks for it
+        old, new = (each["space"] for each in spaces(stack))
+        done = stack.command("space", "cutover", ENDPOINT)
         assert done.returncode == 0, done.stdout + done.stderr
         load.until("every gateway has cut over", 60, all_of("2", len(ways)))
         assert versions_from_now_on(load) == {"2"}
-        assert stack.command("rollout", "undo", ENDPOINT).returncode == 0
+        assert (answered(stack, old), answered(stack, new)) == ({"1"}, {"2"})
+        assert stack.command("space", "undo", ENDPOINT).returncode == 0
         load.until("every gateway is back", 60, all_of("1", len(ways)))
         assert versions_from_now_on(load) == {"1"}
+        # An index that has moved keeps its space, whatever the others get.
+        assert (answered(stack, old), answered(stack, new)) == ({"1"}, {"2"})
+        assert [each["space"] for each in spaces(stack)] == [old, new]
+        assert spaces(stack)[1]["leaves_at"] > time.time() + 6 * 86400
     assert set(load.statuses()) == {200}, load.statuses()
 
 
@@ -86,12 +94,55 @@ def waits(stack: RunningStack) -> bool:
     return candidate is not None and "cutover" in candidate.reason
 
 
-def asked_by_name(url: str, version: str) -> str:
-    """The version that answers a caller who names one."""
-    body = {"model": ENDPOINT, "input": list(TEXTS[:2])}
-    headers = {"x-headrace-version": version, "content-type": "application/json"}
-    answer = httpx.post(
-        f"{url}/v1/embeddings", content=json.dumps(body), headers=headers, timeout=60
+def spaces(stack: RunningStack) -> list[dict[str, Any]]:
+    """The vector spaces that the endpoint holds, the current one first."""
+    found: list[dict[str, Any]] = json.loads(
+        stack.command("space", "status", ENDPOINT, "-o", "json").stdout
     )
-    assert answer.status_code == 200, answer.text
-    return answer.headers["x-headrace-version"]
+    return found
+
+
+def answered(stack: RunningStack, space: str) -> set[str]:
+    """The versions that answer a caller who names a space, of every gateway."""
+    body = {"model": ENDPOINT, "input": list(TEXTS[:2])}
+    versions = set()
+    for gateway in stack.gateways:
+        headers = {"x-headrace-space": space}
+        answer = httpx.post(
+            f"{gateway.url}/v1/embeddings", json=body, headers=headers, timeout=60, trust_env=False
+        )
+        assert answer.status_code == 200, answer.text
+        versions.add(answer.headers["x-headrace-version"])
+    return versions
+
+
+def test_a_version_that_lies_of_its_space_is_refused_in_shadow_and_its_twin_gets_callers(
+    stack: RunningStack,
+) -> None:
+    if FileEndpointStore(stack.home / "endpoints").get(ENDPOINT) is None:
+        register_embedder(stack.mlflow)
+    stack.apply(EMBEDDER)
+    stack.until_all_serve(ENDPOINT)
+    ways = [Way(each, ENDPOINT, "openai") for each in stack.gateways]
+    many = [" ".join(each) for each in permutations(WORDS[:9], 3)]
+    with Traffic(ways, many, callers=8, pause_seconds=0.02) as load, watched(stack, ENDPOINT):
+        load.more(50)
+        (before,) = {reply.version for reply in load.replies}
+        liar = register_embedder(stack.mlflow, seed=7)
+        MlflowClient(stack.mlflow).set_model_version_tag(ENDPOINT, liar, "headrace.space", "same")
+        until("the lie is found", 600, lambda: told(stack, liar) != "", every_seconds=1.0)
+        assert {reply.version for reply in load.replies} == {before}
+        assert "sameSpace: vectors alike" in told(stack, liar)
+        twin = register_embedder(stack.mlflow)  # its digest proves it
+        load.until(
+            "the twin has callers", 600, lambda new: twin in {reply.version for reply in new}
+        )
+        assert {reply.version for reply in load.replies} == {before, twin}
+    assert set(load.statuses()) == {200}, load.statuses()
+
+
+def told(stack: RunningStack, version: str) -> str:
+    """Why a version was rolled back; empty as long as it was not."""
+    stored = FileEndpointStore(stack.home / "endpoints").get(ENDPOINT)
+    rejected = () if stored is None else stored.status.rejected
+    return next((each.reason for each in rejected if each.version == version), "")

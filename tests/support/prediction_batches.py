@@ -64,7 +64,7 @@ def event_of(
         equal = [rng.random() < 0.9 for text in texts if text.label is not None]
         labelled = all(text.label is not None for text in texts)  # not of vectors
         seconds = rng.random()
-        distances = [rng.random() for _ in texts]
+        distances = [round(rng.random() ** 4, 6) for _ in texts]
         pairing = Pairing(
             "1",
             seconds,
@@ -74,6 +74,7 @@ def event_of(
             [rng.random() for _ in texts] if labelled else [],
             200,
             [20 * distance for distance in distances] if not equal else [],
+            [] if equal else [rng.randint(0, 10) for _ in texts[:2]],
         )
     elif arm is Arm.SHADOW and status != 400:  # failed, or stable did
         pairing = Pairing("1", 0.0, status=502 if len(texts) % 2 else 200)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from contracts.endpoint import Precision
 from contracts.manifest import Parity
 from contracts.tasks import Task
+from measures.retrieval import MOST, count_shared
 from preprocess.errors import EngineOutputError
 from preprocess.tasks import HEADS
 from registry.convert.errors import VersionError
@@ -25,10 +26,8 @@ Floats = NDArray[np.float32]
 BATCH_LIMIT = 1e-3
 # Of bf16, whose rounding is eight times as coarse: other batches are summed in another order.
 BF16_BATCH_LIMIT = 1e-2
-NEAREST = 10
 # With fewer texts ten are so large a part of all that any vectors would share some.
 FEWEST_FOR_NEIGHBOURS = 50
-_EQUALLY_NEAR = 1e-6  # of cosines: which of two equal texts is nearer is chance
 _LONGEST_BATCH_TOKENS = 1024
 _ROWS = 3
 
@@ -135,7 +134,7 @@ def broken_limit(parity: Parity) -> str:
         within = figure is None or (figure >= limit if name.startswith("min_") else figure <= limit)
         if not within and name == "min_neighbours":
             return (
-                f"of the {NEAREST} texts nearest to a text, {figure:.1%} are the original's on "
+                f"of the {MOST} texts nearest to a text, {figure:.1%} are the original's on "
                 f"average, and at least {limit:.1%} must be: searches would find other texts"
             )
         if not within:
@@ -155,11 +154,7 @@ def shared_neighbours(original: Floats, values: Floats) -> float | None:
     """
     if len(original) < FEWEST_FOR_NEIGHBOURS:
         return None
-    ours, theirs = (_cosines(vectors) for vectors in (values, original))
-    nearest = np.argpartition(-ours, NEAREST - 1, axis=1)[:, :NEAREST]
-    farthest = -np.partition(-theirs, NEAREST - 1, axis=1)[:, NEAREST - 1 : NEAREST]
-    near = np.take_along_axis(theirs, nearest, axis=1) >= farthest - _EQUALLY_NEAR
-    return float(near.mean())
+    return float(count_shared(_cosines(original), _cosines(values)).mean() / MOST)
 
 
 def _cosines(vectors: Floats) -> Floats:

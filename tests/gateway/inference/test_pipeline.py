@@ -48,11 +48,11 @@ def of_space(version: str, space: str) -> ServedModel:
 OLD, NEW = of_space("1", "a" * 12), of_space("2", "b" * 12)
 
 
-def waiting(endpoint: ModelEndpoint, *, looked_through: float) -> ModelEndpoint:
+def waiting(endpoint: ModelEndpoint, *, passed_at: float | None) -> ModelEndpoint:
     """With a rollout, begun at 0, whose checks ask for nothing."""
     state = endpoint.status.rollout
     assert state is not None
-    state = state.model_copy(update={"looked_through": looked_through})
+    state = state.model_copy(update={"passed_at": passed_at})
     rollout = RolloutSpec(strategy=Strategy.CUTOVER)
     return endpoint.model_copy(
         update={
@@ -176,7 +176,7 @@ async def test_a_caller_of_one_space_is_answered_or_fails_and_never_by_another_s
 async def test_only_callers_who_name_nothing_are_told_of_the_space_that_waits_and_counted() -> None:
     endpoint = endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r")
     counted = 'headrace_gateway_space_unnamed_total{endpoint="sentiment"} 2.0'
-    async with world_of(waiting(endpoint, looked_through=1.0), more=(OLD, NEW)) as world:
+    async with world_of(waiting(endpoint, passed_at=1.0), more=(OLD, NEW)) as world:
         for _ in range(2):
             answer = await world.pipeline.predict(call_of("w1"))
             assert (answer.ref, answer.next_space) == (OLD.ref, NEW.ref.space)
@@ -186,9 +186,13 @@ async def test_only_callers_who_name_nothing_are_told_of_the_space_that_waits_an
             replace(call_of("w1"), space=NEXT_SPACE),
         ):
             assert (await world.pipeline.predict(asked)).next_space == ""
-        world.serve(waiting(endpoint, looked_through=0.0))  # its checks have not passed
+        world.serve(waiting(endpoint, passed_at=None))  # its checks have not passed
         assert (await world.pipeline.predict(call_of("w1"))).next_space == ""
-        assert counted in world.metrics.render().decode()
+        shown = world.metrics.render().decode()
+        assert counted in shown
+        for ref in (OLD.ref, NEW.ref):
+            of_space = f'endpoint="sentiment",space="{ref.space}"'
+            assert f"headrace_gateway_space_named_total{{{of_space}}} 1.0" in shown
 
 
 async def test_a_new_version_answers_without_a_failed_request() -> None:

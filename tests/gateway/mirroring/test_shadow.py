@@ -2,21 +2,33 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from gateway_world import FakeEngine, call_of, endpoint_of, loop_turns, model_of, text_of
+from gateway_world import (
+    FakeEngine,
+    call_of,
+    endpoint_of,
+    loop_turns,
+    manifest_of,
+    model_of,
+    text_of,
+    tokenizer_json,
+)
+from numpy.typing import NDArray
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent
 from contracts.model import DEFAULT_POOL
+from contracts.tasks import Task
 from gateway.engine.protocol import EngineModelError
 from gateway.errors import GatewayError, ModelFailedError
 from gateway.inference.attempt import AnsweredRequest
 from gateway.mirroring.kept_pairs import KeptPairs
 from gateway.mirroring.shadow import EngineBuckets, MirrorLimits, TokenBucket
-from gateway.packages import ServedModel
+from gateway.packages import ServedModel, open_package
 
 SHADOWED = endpoint_of(ONE.ref, shadow=TWO.ref, rollout="r")
 # No share is ever used up, and the timers of a busy machine are no lag.
@@ -343,3 +355,37 @@ def test_each_package_has_a_share_of_its_own() -> None:
     buckets.take("p", 1.0, instances=1)
     assert not buckets.open("p", 0.0)
     assert buckets.open("q", 0.0)
+
+
+def embedder(version: str) -> ServedModel:
+    made = manifest_of(version, task=Task.TEXT_EMBEDDING, labels=())
+    manifest = made.model_copy(update={"space": version * 12, "dimension": 8})
+    return open_package(manifest.ref(), manifest.canonical(), tokenizer_json())
+
+
+def vectors_of(ids: NDArray[np.int64], turn: NDArray[np.float64]) -> NDArray[np.float32]:
+    """A vector of its own for each row of tokens, whatever it is padded with."""
+    rows = [np.random.default_rng([*row[row > 0]]).normal(size=8) @ turn for row in ids]
+    return np.array(rows, np.float32)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+async def test_a_copys_vectors_are_told_with_the_neighbours_that_both_find(
+    is_turned: bool,
+) -> None:
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(8, 8)))[0] if is_turned else np.eye(8)
+    old, new = embedder("1"), embedder("2")
+    other = FakeEngine(answer=partial(vectors_of, turn=turn))
+    engine = FakeEngine(answer=partial(vectors_of, turn=np.eye(8)), others={new.name: other})
+    endpoint = endpoint_of(old.ref, shadow=new.ref, rollout="r")
+    async with world_of(endpoint, engine, EAGER, more=(old, new)) as world:
+        for number in range(70):
+            text = " ".join(f"w{1 + (number >> bit) % 2}" for bit in range(7))
+            await world.pipeline.predict(call_of(text, request_id=str(number)))
+            await at_rest(world)
+        pairings = [event.pairing for event in shadows_of(world)]
+    told = [pairing.neighbours for pairing in pairings if pairing is not None]
+    assert told[:50] == [[]] * 50
+    shared = [count for (count,) in told[50:]]
+    assert len(shared) == 20
+    assert shared == [10] * 20 if not is_turned else np.mean(shared) < 7

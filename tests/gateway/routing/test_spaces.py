@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contracts.endpoint import Arm, ModelEndpoint
-from contracts.rollout import CheckResult, RolloutSpec, Strategy, VectorSpace, Verdict
+from contracts.rollout import RolloutSpec, Strategy, VectorSpace
 from contracts.tasks import Task
 from gateway.errors import ModelUnavailableError, UnknownVersionError
 from gateway.packages import ServedModel, open_package
@@ -43,18 +43,15 @@ OLD, SAME, NEW = served("1", A), served("2", A), served("2", B)
 
 def judged(
     endpoint: ModelEndpoint,
-    *verdicts: Verdict,
-    looked_through: float = 1.0,
+    passed_at: float | None = 1.0,
     promoted_at: float | None = None,
     **rollout: Any,
 ) -> ModelEndpoint:
     """The endpoint of an embedder whose rollout, begun at 0, has come so far."""
-    said = [CheckResult(name="latency", verdict=verdict, reason="") for verdict in verdicts]
     asked = {"task": Task.TEXT_EMBEDDING, "rollout": RolloutSpec.model_validate(rollout)}
     state = endpoint.status.rollout
     if state is not None:
-        was = {"checks": tuple(said), "looked_through": looked_through, "promoted_at": promoted_at}
-        state = state.model_copy(update=was)
+        state = state.model_copy(update={"passed_at": passed_at, "promoted_at": promoted_at})
     return endpoint.model_copy(
         update={
             "spec": endpoint.spec.model_copy(update=asked),
@@ -104,8 +101,7 @@ def endpoints(draw: st.DrawFn) -> ModelEndpoint:
     )
     return judged(
         made,
-        *draw(st.lists(st.sampled_from(Verdict), max_size=2)),
-        looked_through=draw(st.sampled_from([0.0, 1.0])),
+        draw(st.none() | st.just(1.0)),
         promoted_at=draw(st.none() | st.just(1.0)),
         strategy=draw(st.sampled_from(Strategy)),
         embedding={"space": draw(st.none() | st.sampled_from(VectorSpace))},
@@ -148,8 +144,7 @@ def test_no_target_and_no_fallback_is_of_another_space_than_the_one_asked_for(
     if space == NEXT_SPACE:
         state = routes.endpoint.status.rollout
         assert state is not None
-        assert state.promoted_at is None
-        assert {check.verdict for check in state.checks} <= {Verdict.PASS}
+        assert state.passed_at is not None
         assert spaces == {state.candidate.space} == {routes.next_space}
         assert stable is None or stable.model.ref.space not in spaces
     else:
@@ -194,13 +189,13 @@ def test_where_no_vectors_are_made_every_version_is_a_fallback() -> None:
 
 def test_until_the_cutover_only_a_caller_who_names_it_gets_the_next_space() -> None:
     both = [OLD.ref, NEW.ref]
-    waits = judged(endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r", packages=both), Verdict.PASS)
+    waits = judged(endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r", packages=both))
     routes = routes_of(waits, [OLD, NEW])
     for space, model in ((None, OLD), (A, OLD), (B, NEW), (NEXT_SPACE, NEW)):
         (target,) = routes.target_and_fallback("ann", None, space)
         assert target.model is model, space
     cut_over = routes_of(
-        judged(endpoint_of(NEW.ref, rollout="r", packages=both), Verdict.PASS, promoted_at=1.0),
+        judged(endpoint_of(NEW.ref, rollout="r", packages=both), None, promoted_at=1.0),
         [OLD, NEW],
     )
     for space, model in ((None, NEW), (A, OLD), (B, NEW)):
@@ -210,23 +205,9 @@ def test_until_the_cutover_only_a_caller_who_names_it_gets_the_next_space() -> N
         cut_over.target_and_fallback("ann", None, NEXT_SPACE)
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "told"),
-    [
-        ([Verdict.PASS, Verdict.UNKNOWN], {}),
-        ([Verdict.FAIL], {}),
-        ([Verdict.PASS], {"looked_through": 0.0}),  # of an earlier step
-        ([Verdict.PASS], {"steps": [{"shadow": 5}, {"shadow": 100}]}),
-        ([Verdict.PASS], {"promoted_at": 1.0}),  # by a controller that is ahead of the gateway
-        # Nobody waits for a cutover of what may be compared.
-        ([Verdict.PASS], {"embedding": {"space": "same"}, "steps": [{"shadow": 100}]}),
-    ],
-)
-def test_the_next_space_is_refused_until_all_that_it_lacks_is_the_cutover(
-    verdicts: list[Verdict], told: dict[str, Any]
-) -> None:
-    endpoint = endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r")
-    routes = routes_of(judged(endpoint, *verdicts, **told), [OLD, NEW])
+def test_the_next_space_is_refused_until_all_that_it_lacks_is_the_cutover() -> None:
+    endpoint = judged(endpoint_of(OLD.ref, shadow=NEW.ref, rollout="r"), None)
+    routes = routes_of(endpoint, [OLD, NEW])
     with pytest.raises(ModelUnavailableError, match="once its checks in shadow have passed"):
         routes.target_and_fallback("ann", None, NEXT_SPACE)
     (by_name,) = routes.target_and_fallback("ann", None, B)

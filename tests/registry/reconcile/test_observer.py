@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Collection
+from dataclasses import replace
 
 from registry_fakes import FakeRegistry, ScriptedLauncher, endpoint, ref
 
@@ -110,3 +111,16 @@ async def test_a_stable_version_without_a_package_is_no_fault_of_the_store() -> 
     models = {model.name: model for model in await harness.registry.models()}
     seen, _ = await harness.observer.observe(endpoint(STABLE), MlflowSnapshot(models, {}))
     assert (seen.stable_gone, seen.fault) == (True, "")
+
+
+async def test_a_tag_of_a_version_claims_the_space_of_its_vectors() -> None:
+    harness = ObserverHarness()
+    (version,) = harness.registry.listed["m"]
+    for value, claims in (("same", True), ("cutover", False), ("", False)):
+        tagged = replace(version, tags={"headrace.space": value})
+        models = {model.name: model for model in await harness.registry.models()}
+        snapshot = MlflowSnapshot(models, {"m": (tagged,)})
+        seen, target = await harness.observer.observe(endpoint(STABLE, name="e"), snapshot)
+        assert seen.versions == (target,)
+        assert target is not None
+        assert target.claims_space is claims

@@ -748,3 +748,12 @@ def test_whatever_happens_the_invariants_hold(
         # Killed here, and started again from what was written: the same comes out.
         written = EndpointStatus.model_validate_json(status.model_dump_json(by_alias=True))
         assert plan(spec, written, seen, now) == plan(spec, status, seen, now)
+
+
+def test_a_version_whose_tag_comes_late_claims_its_space_until_its_rollout_begins() -> None:
+    claiming = replace(TWO, claims_space=True)
+    for version in (TWO, claiming, TWO):
+        status = plan(SPEC, serving(), loading(serving(), version), 5.0).status
+        assert candidate_of(status).claims_space is version.claims_space
+    status = plan(SPEC, status, loading(serving(), claiming), 6.0).status
+    assert candidate_of(status).claims_space

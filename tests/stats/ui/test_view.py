@@ -10,7 +10,16 @@ import ui_world
 from ui_board import Traffic
 from ui_world import HOSTILE
 
-from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Wait, WaitsFor
+from contracts.endpoint import (
+    Arm,
+    Candidate,
+    EndpointStatus,
+    KeptSpace,
+    Phase,
+    Route,
+    Wait,
+    WaitsFor,
+)
 from contracts.loading import Device, DeviceKind, LoaderReport
 from contracts.rollout import Outcome, Verdict
 from measures.counting import CountingState, CountingStatus
@@ -273,6 +282,23 @@ def test_vectors_are_shown_by_their_length() -> None:
     assert [one.title for one in detail.heatmaps if one.group == "outputs"] == [
         "length of the vector"
     ]
+
+
+def test_who_gets_which_vector_space_stands_beside_its_version() -> None:
+    world = world_of("embedding")
+    (one,) = world.endpoints
+    stable = one.status.stable
+    assert stable is not None
+    old, new = (
+        stable.model_copy(update={"version": number, "space": number * 12}) for number in "12"
+    )
+    routes, kept = (Route.all_callers(new),), (KeptSpace(ref=old, asked_at=NOW),)
+    status = one.status.model_copy(update={"routes": routes, "packages": (old,), "kept": kept})
+    endpoints = (one.model_copy(update={"status": status}),)
+    spaces = {
+        each.version: each.space for each in detail_of(replace(world, endpoints=endpoints)).versions
+    }
+    assert spaces == {"2": f"{'2' * 12}: all who name no space", "1": f"{'1' * 12}: who names it"}
 
 
 def test_traffic_that_stopped_falls_to_zero_after_a_minute() -> None:

@@ -20,10 +20,13 @@ _SIGNATURE = ModelSignature(
 )
 
 
-def register_embedder(tracking_uri: str, *, seed: int = 0) -> None:
+def register_embedder(tracking_uri: str, *, seed: int = 0) -> str:
     """Registers the model's next version, with weights of their own for each seed.
 
     An endpoint is made for the model by itself.
+
+    Returns:
+        The version's number.
     """
     mlflow.set_tracking_uri(tracking_uri)
     mlflow.set_experiment(ENDPOINT)
@@ -32,7 +35,7 @@ def register_embedder(tracking_uri: str, *, seed: int = 0) -> None:
         tokenizer().save(str(beside / "tokenizer.json"))
         config = {"max_position_embeddings": 24}
         write_json(beside / "config.json", config)
-        mlflow.onnx.log_model(
+        made = mlflow.onnx.log_model(
             token_vectors(seed=seed),
             name="model",
             registered_model_name=ENDPOINT,
@@ -42,3 +45,4 @@ def register_embedder(tracking_uri: str, *, seed: int = 0) -> None:
             pip_requirements=["onnx", "onnxruntime", "tokenizers"],
             save_as_external_data=False,
         )
+    return str(made.registered_model_version)
