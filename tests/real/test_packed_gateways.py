@@ -45,13 +45,12 @@ def embedder() -> Manifest:
 
 async def load(triton: TritonProcess, name: str) -> None:
     """Has Triton pretend to be the packed engine of an H200."""
-    folder = triton_file("python_model").parents[1]
     files = {
-        "model.py": folder / "simulated_accelerator" / "model.py",
-        "accelerator_times.py": folder / "simulated_accelerator" / "accelerator_times.py",
-        "packed_joining.py": folder / "packed_model" / "packed_joining.py",
+        "model.py": h200_times.SIMULATED / "model.py",
+        "accelerator_times.py": h200_times.SIMULATED / "accelerator_times.py",
+        "packed_joining.py": triton_file("packed_model", "packed_joining.py"),
         "gpu_faults.py": Path(gpu_faults.__file__),
-        "packed_timetable.py": folder / "packed_model" / "packed_timetable.py",
+        "packed_timetable.py": triton_file("packed_model", "packed_timetable.py"),
         "accelerator.json": h200_times.H200,
     }
     config = render_packed(task=Task.TEXT_EMBEDDING, width=WIDTH, type_ids=False, threads=1)

@@ -14,6 +14,7 @@ from typing import Any
 
 import certificates
 import grpc
+import h200_times
 import httpx
 import numpy as np
 import onnxruntime
@@ -60,7 +61,6 @@ from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
-from registry.packages.triton_files import triton_file
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
 from service.mutual_tls import MutualTls
@@ -637,8 +637,7 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
     overrides = dict(
         UploadedFiles().place("sim", tmp_path / "source", "python", InstanceSplit(1, 1))
     )
-    model = triton_file("python_model").parents[1] / "simulated_accelerator" / "model.py"
-    overrides["file:1/model.py"] = model.read_bytes()
+    overrides["file:1/model.py"] = (h200_times.SIMULATED / "model.py").read_bytes()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
     engine = TritonEngine(triton.grpc)
     try:
