@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from gateway_process import Running, gateway_at, lay_out_packages, put
 from gateway_world import WORDS, endpoint_of, manifest_of
+from own_servers import TritonProcess
 from real_triton import reached
 
 from contracts import gpu_faults
@@ -22,7 +23,6 @@ from contracts.manifest import Manifest
 from contracts.tasks import INPUT_IDS, ROW_STARTS, Task
 from gateway.engine.protocol import EngineBusyError, EngineModelError, Work
 from gateway.engine.triton import TritonEngine
-from headrace.stack.triton import TritonProcess
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.triton_config import as_json, render_packed
 from registry.packages.triton_files import triton_file

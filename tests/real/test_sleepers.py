@@ -15,12 +15,12 @@ import waiting
 from gateway_process import Running, gateway_at
 from gateway_world import endpoint_of
 from own_ports import own_ports
+from own_servers import TritonProcess
 from real_triton import published, reached
 
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import WAKE_PATH, LoaderReport
 from contracts.model import ModelRef
-from headrace.stack.triton import TritonProcess
 from registry.loader_main import answer_waking
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions

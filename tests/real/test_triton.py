@@ -22,6 +22,7 @@ import pytest
 from loaded_script import loaded
 from model_processes import model_processes
 from own_ports import own_ports
+from own_servers import TritonProcess
 from real_triton import OverTriton, reached
 from registry_fakes import endpoint
 from served_models import asked, converted
@@ -42,7 +43,7 @@ from gateway.engine.protocol import (
     Work,
 )
 from gateway.engine.triton import TritonEngine
-from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer, control_key
+from headrace.stack.triton import TritonFiles, TritonServer, control_key
 from registry.convert import package
 from registry.errors import (
     BackendMissingError,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from gateway_world import FakeEngine, manifest_of, tokenizer_json
 from numpy.typing import NDArray
+from own_servers import TritonProcess
 from registry_fakes import endpoint
 from tiny_models import classifier
 
@@ -15,7 +16,6 @@ from contracts.manifest import MODEL_ONNX, TOKENIZER
 from contracts.model import ModelRef
 from gateway.engine.protocol import Prompt, TokenStream, Work
 from gateway.engine.triton import TritonEngine
-from headrace.stack.triton import TritonProcess
 from registry.convert import package
 from registry.errors import TritonUnavailableError
 from registry.loading.loader import Loader
