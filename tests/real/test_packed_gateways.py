@@ -11,7 +11,7 @@ import h200_times
 import httpx
 import numpy as np
 import pytest
-from gateway_process import Running, gateway_at, lay_out_packages, put
+from gateway_process import ON_TRITONS, Running, gateway_at, lay_out_packages, put
 from gateway_world import WORDS, endpoint_of, manifest_of
 from own_servers import TritonProcess
 from real_triton import reached
@@ -87,7 +87,7 @@ async def serving(home: Path, triton: TritonProcess, count: int) -> AsyncIterato
     )
     async with AsyncExitStack() as gateways:
         yield [
-            await gateways.enter_async_context(gateway_at(home, "--engine", "triton"))
+            await gateways.enter_async_context(gateway_at(home, program=ON_TRITONS))
             for _ in range(count)
         ]
 

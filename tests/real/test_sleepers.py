@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 import waiting
-from gateway_process import Running, gateway_at
+from gateway_process import ON_TRITONS, Running, gateway_at
 from gateway_world import endpoint_of
 from own_ports import own_ports
 from own_servers import TritonProcess
@@ -101,8 +101,10 @@ async def ask(gateway: Running, name: str = NAME, **headers: str) -> httpx.Respo
 async def gateway(home: Home, name: str) -> AsyncIterator[Running]:
     """A gateway that is ready, which it is whether its model sleeps or not."""
     cache = home.folder / "cache" / name
-    flags = ("--engine", "triton", "--package-cache", str(cache))
-    async with gateway_at(home.folder, *flags, begun="gateway listens") as running:
+    flags = ("--package-cache", str(cache))
+    async with gateway_at(
+        home.folder, *flags, begun="gateway listens", program=ON_TRITONS
+    ) as running:
         ready = running.operations.base_url.join("/readyz")
         await until(lambda: httpx.get(ready, timeout=60).is_success, "the gateway is ready")
         yield running
