@@ -33,7 +33,6 @@ class Records(Protocol):
         Raises:
             OSError: nobody can know it now.
         """
-        ...
 
     def write(
         self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
@@ -51,11 +50,9 @@ class Records(Protocol):
             ConflictError: someone else wrote the record.
             OSError: it can't be written.
         """
-        ...
 
     def forget(self, endpoint: str) -> None:
         """Removes the records of an endpoint that is gone, if nothing else does."""
-        ...
 
 
 class FileRecords:

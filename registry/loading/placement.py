@@ -76,7 +76,6 @@ class Placement(Protocol):
         Raises:
             OSError: no space, no right to write.
         """
-        ...
 
     def resize(
         self,
@@ -91,11 +90,9 @@ class Placement(Protocol):
         The arguments, what is returned and what is raised are those of ``place``. Triton answers
         meanwhile, by the copies that it has.
         """
-        ...
 
     def remove(self, name: str) -> None:
         """Removes what ``place`` left; nothing there is no error."""
-        ...
 
     def place_probe(self, name: str) -> Overrides:
         """Brings the model that says what Triton's machine computes with (``devices``).
@@ -103,7 +100,6 @@ class Placement(Protocol):
         Raises:
             OSError: as ``place``.
         """
-        ...
 
     def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
         """Brings the tiny graph that every Triton should load (``witness``).
@@ -111,7 +107,6 @@ class Placement(Protocol):
         Raises:
             OSError: as ``place``.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
