@@ -146,7 +146,7 @@ class _Storage(_Part):
     path: str = ""
 
 
-class _Model(_Part):
+class _ModelFiles(_Part):
     modelFormat: _ModelFormat = _ModelFormat()  # noqa: N815 - KServe's names, here and below
     storageUri: str = ""  # noqa: N815
     storage: _Storage = _Storage()
@@ -157,7 +157,7 @@ class _Model(_Part):
         return self.storageUri or self.storage.path
 
 
-class _ServedModel(_Model):
+class _ServedModel(_ModelFiles):
     name: Any = None  # of the container
     command: list[str] = []
     args: list[str] = []
@@ -208,7 +208,7 @@ class _CanaryPredictor(_OfOneForm):
     """Is laid over the first predictor, so that it may name no model."""
 
     name: str = ""
-    model: _Model = _Model()
+    model: _ModelFiles = _ModelFiles()
 
 
 class _Canary(_Part):

@@ -311,56 +311,25 @@ def promote(
     _decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, full=full, wait=wait), home)
 
 
-@app.declare()
-def pause(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Stops at this step, and the deadline with it."""
-    _decide(RolloutDecision(Verb.PAUSE, name, version, reason, by, wait=wait), home)
+def _declare(verb: Verb, told: str) -> None:
+    """Declares a verb whose command has no options but those of every decision."""
+
+    @app.declare(verb.value, help=told)
+    def decide(
+        name: Name,
+        version: Version = None,
+        reason: Reason = "",
+        by: By = None,
+        wait: Wait = True,
+        home: Home = HOME,
+    ) -> None:
+        _decide(RolloutDecision(verb, name, version, reason, by, wait=wait), home)
 
 
-@app.declare()
-def resume(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Goes on after a pause."""
-    _decide(RolloutDecision(Verb.RESUME, name, version, reason, by, wait=wait), home)
-
-
-@app.declare()
-def abort(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Takes the new version away from all callers; it is not tried again."""
-    _decide(RolloutDecision(Verb.ABORT, name, version, reason, by, wait=wait), home)
-
-
-@app.declare()
-def undo(
-    name: Name,
-    version: Version = None,
-    reason: Reason = "",
-    by: By = None,
-    wait: Wait = True,
-    home: Home = HOME,
-) -> None:
-    """Goes back to the version before the one that was promoted last."""
-    _decide(RolloutDecision(Verb.UNDO, name, version, reason, by, wait=wait), home)
+_declare(Verb.PAUSE, "Stops at this step, and the deadline with it.")
+_declare(Verb.RESUME, "Goes on after a pause.")
+_declare(Verb.ABORT, "Takes the new version away from all callers; it is not tried again.")
+_declare(Verb.UNDO, "Goes back to the version before the one that was promoted last.")
 
 
 @app.declare()
