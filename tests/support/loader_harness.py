@@ -27,6 +27,7 @@ from registry.errors import SourceUnavailableError
 from registry.loading.devices import Devices, Promise
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
+from registry.loading.placement import Placement
 from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import Overrides
 from registry.packages.device_proof import DeviceProof
@@ -86,10 +87,11 @@ class StoreAwayError(SourceUnavailableError):
         super().__init__("the store is away")
 
 
-class NoPlacement:
-    """A ``Placement`` that notes what it is asked for, and tells ``FakeTriton`` how many copies."""
+class NoPlacement(Placement):
+    """Notes what it is asked for, and tells ``FakeTriton`` how many copies."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.placed: list[tuple[str, str]] = []
         self.resized: list[tuple[str, str, InstanceSplit]] = []
         self.removed: list[str] = []
@@ -131,6 +133,12 @@ class NoPlacement:
         self.placed.append((name, backend))
         self.devices[name] = device
         return {}
+
+    def _lay(self, name: str, layout: object) -> Overrides:
+        raise NotImplementedError
+
+    def _change(self, name: str, layout: object) -> Overrides:
+        raise NotImplementedError
 
 
 class LoaderHarness:
