@@ -14,6 +14,7 @@ import pytest
 import waiting
 from gateway_process import ON_TRITONS, Running, gateway_at
 from gateway_world import endpoint_of
+from no_devices import NoDevices
 from own_ports import own_ports
 from own_servers import TritonProcess
 from real_triton import published, reached
@@ -172,6 +173,7 @@ def loader_of(
         placement=UploadedFiles(),
         reports=FileReports(home.folder / "reports"),
         demand=client,
+        devices=NoDevices(),
     )
 
 

@@ -21,6 +21,7 @@ import onnxruntime
 import pytest
 from loaded_script import loaded
 from model_processes import model_processes
+from no_devices import NoDevices
 from own_ports import own_ports
 from own_servers import TritonProcess
 from real_triton import OverTriton, reached
@@ -141,6 +142,7 @@ class TritonHarness:
             triton=self.client,
             placement=self.placement,
             reports=self.reports,
+            devices=NoDevices(),
         )
 
     def publish(self, version: str, *, graph: bytes | None = None) -> ModelRef:

@@ -11,6 +11,7 @@ from time import monotonic
 import pytest
 from gateway_world import endpoint_of, model_of, text_of
 from model_processes import model_processes
+from no_devices import NoDevices
 from own_servers import TritonProcess
 from real_triton import published, reached
 from running_stack import TIMEOUT_SECONDS
@@ -140,6 +141,7 @@ def loader_of(pool: str, triton: TritonProcess, client: GrpcTriton, folder: Path
         triton=client,
         placement=UploadedFiles(),
         reports=FileReports(folder / "reports"),
+        devices=NoDevices(),
     )
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from no_devices import NoDevices
 from registry_fakes import (
     COPIES,
     THREADS,
@@ -164,7 +165,7 @@ class LoaderHarness:
             triton=self.triton,
             placement=self.placement,
             reports=self.reports,
-            devices=None if self.promise is None else self._devices(self.promise),
+            devices=NoDevices() if self.promise is None else self._devices(self.promise),
             now=lambda: self.time,
         )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from gateway_world import FakeEngine, manifest_of, tokenizer_json
+from no_devices import NoDevices
 from numpy.typing import NDArray
 from own_servers import TritonProcess
 from registry_fakes import endpoint
@@ -105,6 +106,7 @@ async def brought(
         triton=client,
         placement=placement or SharedRepository(triton.server.model_repository),
         reports=reports,
+        devices=NoDevices(),
     )
     while await loader.step():
         pass
