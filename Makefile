@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 CODE := contracts measures preprocess service gateway registry rollout stats dashboards controller headrace bench examples docs tests
 # Programs outside of packages. hatch_build.py is not among them: it runs on a build's own packages.
-SCRIPTS := .ci/krew.py .ci/release.py .ci/sbom.py charts/values.py docker/conversion/strip_cuda.py docker/kafka/jars.py docker/mlflow/start.py docker/requirements.py
+SCRIPTS := .ci/krew.py .ci/release.py .ci/sbom.py charts/crd.py charts/values.py docker/conversion/strip_cuda.py docker/kafka/jars.py docker/mlflow/start.py docker/requirements.py
 
 .DEFAULT_GOAL := help
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' Makefile)

@@ -40,7 +40,6 @@ COMPILED = (
     "gateway/batching/packed_schedule.py",
     "gateway/batching/schedule.py",
     "gateway/batching/waiting_rows.py",
-    "gateway/engine/echo.py",
     "gateway/engine/fleet.py",
     "gateway/engine/http2.py",
     "gateway/engine/protocol.py",

@@ -23,6 +23,7 @@ from contracts.tasks import ATTENTION_MASK, ENGINE_OUTPUT, INPUT_IDS, Task
 from contracts.tensors import Datatype, TensorSpec
 from preprocess.buckets import automatic_buckets
 from registry.packages.store import PackageStore, digest
+from registry.stores.endpoints import FileEndpointStore
 
 ENDPOINT = "bench"
 PATH = f"/endpoints/{ENDPOINT}"
@@ -35,24 +36,25 @@ _LABELS = ("negative", "positive")
 
 def lay_out(home: Path, limits: EndpointLimits) -> None:
     """Publishes the package and writes the endpoint that routes everything to it."""
-    ref = _publish(home)
-    endpoint = ModelEndpoint(
-        metadata=Metadata(name=ENDPOINT, revision="1"),
+    folder = home / "endpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    FileEndpointStore(folder).put(endpoint(_publish(home), _TASK, limits))
+
+
+def endpoint(ref: ModelRef, task: Task, limits: EndpointLimits) -> ModelEndpoint:
+    """One that is named as its model, and routes everything to one package."""
+    return ModelEndpoint(
+        metadata=Metadata(name=ref.model),
         # No controller runs here, and copies are sent all the same.
         spec=EndpointSpec(
-            model=ENDPOINT, limits=limits, rollout=RolloutSpec(controller_timeout=_A_DAY)
+            model=ref.model, limits=limits, rollout=RolloutSpec(controller_timeout=_A_DAY)
         ),
         status=EndpointStatus(
             generation=1,
-            task=_TASK,
+            task=task,
             routes=(Route(arm=Arm.STABLE, ref=ref, weight=100),),
             packages=(ref,),
         ),
-    )
-    folder = home / "endpoints"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{ENDPOINT}.json").write_text(
-        endpoint.model_dump_json(by_alias=True), encoding="utf-8"
     )
 
 

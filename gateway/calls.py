@@ -206,7 +206,6 @@ class Predictor(Protocol):
 
     async def predict(self, call: Call) -> Answer:
         """Answers the call whole and in order, or raises a ``GatewayError``."""
-        ...
 
 
 class Catalogue(Protocol):
@@ -218,23 +217,18 @@ class Catalogue(Protocol):
         Raises:
             UnknownEndpointError: no such endpoint, or (``StartingError``) none has been read yet.
         """
-        ...
 
     def names(self) -> tuple[str, ...]:
         """Names of all endpoints that have a version to serve."""
-        ...
 
     @property
     def ready(self) -> bool:
         """Whether this process should get traffic."""
-        ...
 
     @property
     def draining(self) -> bool:
         """Whether this process is about to end: callers should connect to another one."""
-        ...
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Problems that do not keep this process from serving, in sentences for operators."""
-        ...

@@ -39,7 +39,6 @@ from gateway.app import Application, create_app, create_operations
 from gateway.calls import CallerHashes
 from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import CONNECTION_SECONDS, OpenInferenceGrpc, create_server
-from gateway.engine.echo import EchoEngine, SimulatedCost
 from gateway.engine.fleet import Fleet, Replica
 from gateway.engine.protocol import Engine
 from gateway.engine.triton import TritonEngine
@@ -82,7 +81,6 @@ from service.mutual_tls import MutualTls
 
 log = logging.getLogger("gateway")
 
-_SIMULATED_ADDRESS = "simulated"
 # A thread that reads a large body gives Python's lock to the event loop after this time, not after
 # Python's 5 ms: the loop waits for it several times in each request, so a tenth of a millisecond.
 _SWITCH_SECONDS = 0.0001
@@ -119,9 +117,14 @@ class HttpServer(uvicorn.Server):
 
 
 class Gateway:
-    """All parts of one process."""
+    """All parts of one process; ``connect`` gives the engine of an address, a Triton's if None."""
 
-    def __init__(self, settings: Settings, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        environment: Mapping[str, str],
+        connect: Callable[[str], Engine] | None = None,
+    ) -> None:
         self._settings = settings
         self._stop = asyncio.Event()
         self._metrics = Metrics()
@@ -154,7 +157,7 @@ class Gateway:
         )
         encoding = Encoding(self._tokenisers)
         self._endpoints = ServedEndpoints()
-        self._fleet = Fleet(self._connect, settings.batches_ahead)
+        self._fleet = Fleet(connect or self._connect, settings.batches_ahead)
         self._waking = Waking(
             self._fleet, ask_loader, self._metrics.awakened, settings.wake_seconds
         )
@@ -191,9 +194,7 @@ class Gateway:
             sources=open_sources(settings, environment),
             packages=packages,
             fleet=self._fleet,
-            addresses=settings.triton_grpc
-            if settings.engine == "triton"
-            else (_SIMULATED_ADDRESS,),
+            addresses=settings.triton_grpc,
             meter=self._metrics,
             serve=self._serve,
             ceilings=settings.ceilings,
@@ -254,13 +255,8 @@ class Gateway:
 
     def _connect(self, address: str) -> Engine:
         settings = self._settings
-        if settings.engine == "triton":
-            tls = MutualTls.of(settings.triton_tls_folder, settings.triton_tls_name)
-            return TritonEngine(address, tls, own_client=settings.triton_client == "own")
-        if settings.engine == "echo":
-            return EchoEngine(settings.echo_width)
-        cost = SimulatedCost(settings.simulated_batch_seconds, settings.simulated_token_seconds)
-        return EchoEngine(settings.echo_width, cost)
+        tls = MutualTls.of(settings.triton_tls_folder, settings.triton_tls_name)
+        return TritonEngine(address, tls, own_client=settings.triton_client == "own")
 
     async def run(self) -> None:
         """Serves until a signal, then shuts down in order; raises ``PortTakenError``."""
@@ -565,11 +561,15 @@ def within_files(settings: Settings) -> Settings:
     return replace(settings, max_connections=most, max_connections_per_peer=of_peer)
 
 
-async def _run(settings: Settings, environment: Mapping[str, str]) -> None:
-    await Gateway(settings, environment).run()
+async def _run(
+    settings: Settings, environment: Mapping[str, str], connect: Callable[[str], Engine] | None
+) -> None:
+    await Gateway(settings, environment, connect).run()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, connect: Callable[[str], Engine] | None = None
+) -> int:
     """The process: reads settings, serves, and returns its exit status."""
     argv = sys.argv[1:] if arguments is None else arguments
     settings = flags.parse(Settings, argv, os.environ, program="gateway.main")
@@ -582,7 +582,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logs.configure("gateway", settings.log_level, style)
     settings = within_files(settings)
     try:
-        uvloop.run(_run(settings, os.environ))
+        uvloop.run(_run(settings, os.environ, connect))
     except _SENTENCES as error:
         log.error("%s", error)
         return 1

@@ -392,11 +392,9 @@ class PackageSource(Protocol):
         Raises:
             PackageError: it can't be opened now.
         """
-        ...
 
     def forget(self, ref: ModelRef) -> None:
         """Deletes what is cached of a package that is no longer needed. May block."""
-        ...
 
 
 class StorePackages:

@@ -25,15 +25,12 @@ class Holding(Protocol):
     @property
     def size(self) -> int:
         """Bytes."""
-        ...
 
     def belongs(self, endpoint: str | None, key: str | None) -> None:
         """Whose they are; raises ``OverloadedError``."""
-        ...
 
     def resize(self, size: int) -> None:
         """It takes this many from now on; raises ``OverloadedError``: there is no room for more."""
-        ...
 
 
 class Held(Protocol):
@@ -41,7 +38,6 @@ class Held(Protocol):
 
     def holding(self) -> Holding:
         """What one request holds: nothing yet."""
-        ...
 
 
 @dataclass(slots=True)

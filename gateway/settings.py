@@ -81,14 +81,6 @@ class Settings:
         "(gRPC's channel, for a mesh that asks more of a client).",
         choices=("own", "grpc"),
     )
-    engine: str = option(
-        "triton",
-        "triton, or for benchmarks alone: echo (instant), simulated (an accelerator's cost).",
-        choices=("triton", "echo", "simulated"),
-    )
-    echo_width: int = option(2, "Values a text that echo and simulated answer with.")
-    simulated_batch_seconds: float = option(0.001, "What a batch takes, of engine simulated.")
-    simulated_token_seconds: float = option(1.2e-6, "And each of its tokens, padding included.")
     batches_ahead: int = option(2, "Batches in flight for each engine instance.")
     tokens_in_flight: int = option(262_144, "Tokens in flight, all endpoints together.")
     bytes_in_flight: int = option(

@@ -12,114 +12,73 @@ class HeadraceError(Exception):
     exit_status = 1
     code = "failed"
 
+    def __init_subclass__(cls, *, status: int, code: str) -> None:
+        super().__init_subclass__()
+        cls.exit_status, cls.code = status, code
+
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
 
 
-class MachineError(HeadraceError):
+class MachineError(HeadraceError, status=3, code="machine"):
     """This machine lacks something that the local stack needs."""
 
-    exit_status = 3
-    code = "machine"
 
-
-class ServicePortTakenError(HeadraceError):
+class ServicePortTakenError(HeadraceError, status=4, code="port_taken"):
     """Another program listens on a port that a service needs."""
 
-    exit_status = 4
-    code = "port_taken"
 
-
-class HomeInUseError(HeadraceError):
+class HomeInUseError(HeadraceError, status=5, code="home_in_use"):
     """Another ``headrace up`` runs on the same home folder."""
 
-    exit_status = 5
-    code = "home_in_use"
 
-
-class BrokenHomeError(HeadraceError):
+class BrokenHomeError(HeadraceError, status=6, code="unreadable"):
     """What is stored can't be read or written: a broken home, or an API server that refuses."""
 
-    exit_status = 6
-    code = "unreadable"
 
-
-class DownloadError(HeadraceError):
+class DownloadError(HeadraceError, status=7, code="download"):
     """A part of the stack could not be downloaded."""
 
-    exit_status = 7
-    code = "download"
 
-
-class ServiceFailedError(HeadraceError):
+class ServiceFailedError(HeadraceError, status=8, code="service_failed"):
     """A service ended, or did not become ready, while the stack started."""
 
-    exit_status = 8
-    code = "service_failed"
 
-
-class NotRunningError(HeadraceError):
+class NotRunningError(HeadraceError, status=9, code="not_running"):
     """The command needs a running stack or gateway, and none answers."""
 
-    exit_status = 9
-    code = "not_running"
 
-
-class RequestFailedError(HeadraceError):
+class RequestFailedError(HeadraceError, status=10, code="request_failed"):
     """The gateway or MLflow refused what was asked."""
 
-    exit_status = 10
-    code = "request_failed"
 
-
-class BadDocumentError(HeadraceError):
+class BadDocumentError(HeadraceError, status=11, code="bad_document"):
     """What a user wrote is no endpoint; the message has the path of the bad field."""
 
-    exit_status = 11
-    code = "bad_document"
 
-
-class RefusedError(HeadraceError):
+class RefusedError(HeadraceError, status=1, code="refused"):
     """The controller or the command itself refuses what was asked."""
 
-    exit_status = 1
-    code = "refused"
 
-
-class DifferentError(HeadraceError):
+class DifferentError(HeadraceError, status=1, code="different"):
     """``headrace diff`` found differences, and has shown them."""
-
-    exit_status = 1
-    code = "different"
 
     def __init__(self) -> None:
         super().__init__("")
 
 
-class UndeliveredError(HeadraceError):
+class UndeliveredError(HeadraceError, status=12, code="undelivered"):
     """No controller took the decision, so it was withdrawn."""
 
-    exit_status = 12
-    code = "undelivered"
 
-
-class NotPromotedError(HeadraceError):
+class NotPromotedError(HeadraceError, status=13, code="not_promoted"):
     """The version that was waited for was rolled back, rejected, superseded, or expired."""
 
-    exit_status = 13
-    code = "not_promoted"
 
-
-class TimedOutError(HeadraceError):
+class TimedOutError(HeadraceError, status=14, code="timed_out"):
     """The time of a wait is over."""
 
-    exit_status = 14
-    code = "timed_out"
 
-
-class StoppedError(HeadraceError):
+class StoppedError(HeadraceError, status=130, code="stopped"):
     """The user stopped a command, or the stack while it was starting."""
-
-    exit_status = 130
-    code = "stopped"

@@ -145,38 +145,30 @@ _carrier = typer.Typer(add_completion=False)
 _carrier.command()(_take_shared_options)
 
 
-class SharedOptionsCommand(TyperCommand):
-    """A command that takes the shared options beside its own."""
+class _WithSharedOptions:
+    """Takes the shared options beside its own; stands before a class of typer's."""
 
     def __init__(self, *args: Any, params: Any = None, **settings: Any) -> None:  # noqa: ANN401
         self._shared = typer.main.get_command(_carrier)
-        super().__init__(*args, params=[*(params or ()), *_options(self._shared)], **settings)
+        params = [*(params or ()), *_options(self._shared)]
+        super().__init__(*args, params=params, **settings)  # type: ignore[call-arg]
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, which typer brings along
-        """Notes what was said, and runs."""
+        """Notes what was said, and goes on."""
         _note(self._shared, ctx)
-        return super().invoke(ctx)
+        return super().invoke(ctx)  # type: ignore[misc]
 
     def get_params(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, and its options
         """Its options, as help shows them."""
-        return _without_types(super().get_params(ctx))
+        return _without_types(super().get_params(ctx))  # type: ignore[misc]
 
 
-class SharedOptionsGroup(TyperGroup):
-    """A group that takes the shared options, for what it holds."""
+class SharedOptionsCommand(_WithSharedOptions, TyperCommand):
+    """A command."""
 
-    def __init__(self, *args: Any, params: Any = None, **settings: Any) -> None:  # noqa: ANN401
-        self._shared = typer.main.get_command(_carrier)
-        super().__init__(*args, params=[*(params or ()), *_options(self._shared)], **settings)
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, which typer brings along
-        """Notes what was said, and goes on to the command."""
-        _note(self._shared, ctx)
-        return super().invoke(ctx)
-
-    def get_params(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, and its options
-        """Its options, as help shows them."""
-        return _without_types(super().get_params(ctx))
+class SharedOptionsGroup(_WithSharedOptions, TyperGroup):
+    """A group, for what it holds."""
 
 
 def _without_types(options: Any) -> Any:  # noqa: ANN401 - click's

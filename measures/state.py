@@ -39,12 +39,10 @@ class OwnForm(Protocol):
 
     def to_json(self) -> object:
         """Plain numbers, lists and dictionaries."""
-        ...
 
     @classmethod
     def of_json(cls, data: Any) -> Self:  # noqa: ANN401 - what the part itself wrote
         """The part that ``to_json`` told."""
-        ...
 
 
 # JSON has no infinity: minus infinity, the logarithm of no evidence, is written as null.

@@ -51,15 +51,12 @@ class TokenReader(Protocol):
 
     def token(self, token_id: int) -> str:
         """A token as the vocabulary has it."""
-        ...
 
     def is_unknown(self, token_id: int) -> bool:
         """Whether it is the unknown token."""
-        ...
 
     def joined(self, tokens: list[str]) -> str:
         """Tokens as text."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,6 @@ class Preprocessor(Protocol):
 
     def preprocess(self, texts: Sequence[str], state: State) -> Sequence[str] | None:
         """Returns the texts for the model, as many as it got, or None to leave them unchanged."""
-        ...
 
 
 class Postprocessor(Protocol):
@@ -105,7 +104,6 @@ class Postprocessor(Protocol):
 
         ``preprocess.edits.shown`` says what an answer is.
         """
-        ...
 
 
 Hook = Preprocessor | Postprocessor

@@ -42,15 +42,12 @@ class Encoder(Protocol):
     @property
     def own_expressions(self) -> tuple[str, ...]:
         """Regular expressions of the model's author, which may take long on some texts."""
-        ...
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
         """The rows of texts; raises ``PreprocessError``."""
-        ...
 
     def prompted(self, texts: Sequence[str], name: str | None = None) -> Sequence[str]:
         """The texts with a prompt before each; raises ``UnknownPromptError``."""
-        ...
 
     def encode_prompted(
         self,
@@ -59,11 +56,9 @@ class Encoder(Protocol):
         prompt_name: str | None = None,
     ) -> EncodedTexts:
         """The rows of texts with a prompt before each; raises ``PreprocessError``."""
-        ...
 
     def unknown_words(self, text: str, pair: str | None = None) -> list[str]:
         """What of a text became the unknown token."""
-        ...
 
 
 class Padder(Protocol):
@@ -76,7 +71,6 @@ class Padder(Protocol):
         type_rows: Sequence[Sequence[int]] | None = None,
     ) -> Mapping[str, NDArray[Any]]:
         """One tensor for each input of the graph."""
-        ...
 
 
 class TableEncoder:

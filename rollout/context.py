@@ -58,7 +58,6 @@ class Judge(Protocol):
         It begins again with more of them as long as a rollout without a shadow step has too little
         history; nothing has been judged by then.
         """
-        ...
 
     def look(
         self, spec: RolloutSpec, state: RolloutState, windows: Sequence[EndpointWindow]
@@ -68,15 +67,12 @@ class Judge(Protocol):
         Afterwards ``looked_through`` is the end of the last window. A check that the spec has only
         now begins here. Without a newer window and with the same spec the state stays as it is.
         """
-        ...
 
     def next_stage(self, spec: RolloutSpec, state: RolloutState) -> RolloutState:
         """Ready for the step that the state has just entered: tests for ``pass`` begin again."""
-        ...
 
     def history_windows(self, state: RolloutState) -> int:
         """How many windows with traffic of stable, before any canary, the evidence rests on."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

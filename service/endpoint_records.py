@@ -32,7 +32,6 @@ class Records(Protocol):
         Raises:
             OSError: nobody can know it now.
         """
-        ...
 
     def look(self, endpoint: ModelEndpoint) -> None:
         """Notes of which revisions both records are, before the first of them is written.
@@ -54,11 +53,9 @@ class Records(Protocol):
             ConflictError: someone else wrote the record.
             OSError: it can't be written.
         """
-        ...
 
     def forget(self, endpoint: str) -> None:
         """Removes the records of an endpoint that is gone, if nothing else does."""
-        ...
 
 
 class FileRecords:

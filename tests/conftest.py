@@ -12,15 +12,16 @@ import kafka_sockets
 import pytest
 import real_object_store
 from own_ports import own_ports
+from own_servers import KafkaProcess, MlflowProcess, TritonProcess
 from real_object_store import ObjectStore
 from selected_modules import leaves_out
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
-from headrace.stack.kafka import KafkaFiles, KafkaNode, KafkaProcess
+from headrace.stack.kafka import KafkaFiles, KafkaNode
 from headrace.stack.kafka import prepare as prepare_kafka
-from headrace.stack.mlflow import LocalMlflowServer, MlflowProcess
-from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
+from headrace.stack.mlflow import LocalMlflowServer
+from headrace.stack.triton import TritonFiles, TritonServer
 from headrace.stack.triton import prepare as prepare_triton
 
 # How long an example takes says more about the machine's other work than about our code.

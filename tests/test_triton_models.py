@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MODELS = sorted(path.parent.name for path in (ROOT / "triton").glob("*/model.py"))
+SIMULATED = ROOT / "tests" / "support" / "simulated_accelerator"
+MODELS = [*sorted(path.parent for path in (ROOT / "triton").glob("*/model.py")), SIMULATED]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_agrees_with_its_types(name: str, tmp_path: Path) -> None:
-    folder = ROOT / "triton" / name
+@pytest.mark.parametrize("folder", MODELS, ids=lambda folder: folder.name)
+def test_a_model_agrees_with_its_types(folder: Path, tmp_path: Path) -> None:
     # As Triton finds them: beside each other, the Python model's file under its own name.
     (tmp_path / "python_model.py").symlink_to(ROOT / "triton" / "python_model" / "model.py")
     (tmp_path / "gpu_faults.py").symlink_to(ROOT / "contracts" / "gpu_faults.py")

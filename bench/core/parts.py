@@ -34,7 +34,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "batcher": ("gateway/batching/", "preprocess/buckets.py", "gateway/engine/fleet.py"),
     "tensors and gRPC": (
         "preprocess/padding.py", "gateway/engine/triton.py", "gateway/engine/unary.py",
-        "gateway/engine/http2.py", "gateway/engine/echo.py", "grpc/",
+        "gateway/engine/http2.py", "bench/core/subject.py:infer", "grpc/",
     ),
     "decoding": ("preprocess/tasks/", "preprocess/scores.py", "gateway/packages.py"),
     "receipts": ("gateway/inference/receipts.py",),

@@ -31,7 +31,6 @@ from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import create_app
 from gateway.dialects.front import Front, RequestMetrics
-from gateway.engine.echo import EchoEngine
 from gateway.engine.fleet import Fleet
 from gateway.engine.protocol import Engine, Prompt, TokenStream, Work
 from gateway.engine.triton import TritonEngine
@@ -153,6 +152,31 @@ class _CountingEngine:
         await self._engine.close()
 
 
+class Echo:
+    """Answers every model; ``width`` is the number of values a row gets."""
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:  # noqa: ARG002
+        """Values in [-1, 1) from each row's tokens."""
+        sums = next(iter(work.tensors.values())).sum(axis=1, dtype=np.int64)
+        seed = sums[:, None] + np.arange(self._width)
+        values: NDArray[np.float32] = ((seed * 7919) % 2003 / 1001.5 - 1).astype(np.float32)
+        return values
+
+    def generate(self, prompt: Prompt, timeout_seconds: float) -> TokenStream:
+        """Writes nothing."""
+        raise NotImplementedError
+
+    async def ready(self, model: str, timeout_seconds: float) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+    async def close(self) -> None:
+        """Does nothing."""
+
+
 class Nowhere:
     """A sink that compresses messages as Kafka's client does, and drops them."""
 
@@ -239,7 +263,7 @@ class Subject:
     def __init__(self, home: Path, triton: str | None) -> None:
         metrics = Metrics()
         self._finished = _RequestMeter(metrics)
-        self._engine = _CountingEngine(TritonEngine(triton) if triton else EchoEngine(WIDTH))
+        self._engine = _CountingEngine(TritonEngine(triton) if triton else Echo(WIDTH))
         self._core = Core(home, self._engine, Nowhere(), metrics, self._finished)
         app = self._core.app
         config = uvicorn.Config(app, **uvicorn_options(self._core.limits, app.early_refusals, app))

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from bench.peers.model import MODEL, PreparedModel
+from bench import processes, world
+from bench.peers.model import MODEL
 from bench.peers.servers.embedder import MOST_ROWS
 from bench.peers.started import side_by_side, started
 from bench.peers.subjects import (
@@ -24,23 +25,13 @@ from bench.peers.subjects import (
     oip_rows,
 )
 from bench.processes import answers, free_port, python
-from contracts.endpoint import (
-    Arm,
-    EndpointLimits,
-    EndpointSpec,
-    EndpointStatus,
-    Metadata,
-    ModelEndpoint,
-    Route,
-)
-from contracts.rollout import RolloutSpec
+from contracts.endpoint import EndpointLimits
 from headrace.stack import kafka, triton
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
 from service.key_files import make_key_file
 
 _LOADED_SECONDS = 240.0
-_LONG = 1e9  # no controller runs here, and none is missed
 _MOST_TOKENS = 1 << 20  # as many as the most callers of the most texts bring
 _OF_THE_GPU = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
 
@@ -51,10 +42,12 @@ def headrace(site: Site) -> Iterator[Running]:
     home, pinned = site.folder, site.gateways
     http = tuple(free_port() for _ in pinned)
     grpc = tuple(free_port() for _ in pinned)
-    store = FileEndpointStore(home / "endpoints")
     (home / "endpoints").mkdir(parents=True)
     (home / "reports").mkdir()
-    _put(store, site.model)
+    limits = EndpointLimits(max_tokens_in_flight=_MOST_TOKENS, timeout_seconds=PATIENT_SECONDS)
+    manifest = site.model.manifest
+    endpoint = world.endpoint(manifest.ref(), manifest.task, limits)
+    FileEndpointStore(home / "endpoints").put(endpoint)
     make_key_file(home / "receipt-keys")
     with (
         _events(site) as events,
@@ -76,12 +69,13 @@ def _events(site: Site) -> Iterator[str]:
         return
     folder = site.folder / "kafka"
     node = kafka.KafkaNode(folder, port=free_port(), controller_port=free_port())
-    broker = kafka.KafkaProcess(kafka.prepare(site.cache), node)
-    try:
-        broker.start(timeout_seconds=_LOADED_SECONDS)
-        yield f"--kafka-bootstrap={broker.bootstrap}"
-    finally:
-        broker.stop()
+    files = kafka.prepare(site.cache)
+    kafka.lay_out(node)
+    kafka.remove_leftovers(node)
+    kafka.format_storage(files, node, timeout_seconds=_LOADED_SECONDS)
+    command, told = kafka.server_command(files, node), kafka.environment({})
+    with processes.started(command, folder / "log", told):  # up long before a model is loaded
+        yield f"--kafka-bootstrap={node.bootstrap}"
 
 
 def _gateway(
@@ -102,27 +96,6 @@ def _gateway(
         cores=cores,
         ready=f"http://127.0.0.1:{operations}/readyz",
     )
-
-
-def _put(store: FileEndpointStore, model: PreparedModel) -> None:
-    ref = model.manifest.ref()
-    endpoint = ModelEndpoint(
-        metadata=Metadata(name=MODEL),
-        spec=EndpointSpec(
-            model=MODEL,
-            limits=EndpointLimits(
-                max_tokens_in_flight=_MOST_TOKENS, timeout_seconds=PATIENT_SECONDS
-            ),
-            rollout=RolloutSpec(controller_timeout=_LONG),
-        ),
-        status=EndpointStatus(
-            generation=1,
-            task=model.manifest.task,
-            routes=(Route(arm=Arm.STABLE, ref=ref, weight=100),),
-            packages=(ref,),
-        ),
-    )
-    store.put(endpoint)
 
 
 @contextmanager

@@ -97,15 +97,12 @@ class BatchMeter(Protocol):
         self, model: ServedModel, rows: int, tokens: int, padded: int, seconds: float
     ) -> None:
         """A batch was answered: its rows, real and padded tokens, and engine seconds."""
-        ...
 
     def batch_split(self, model: ServedModel) -> None:
         """The model failed on a batch, which is split into halves and tried again."""
-        ...
 
     def texts_failed(self, model: ServedModel, texts: int) -> None:
         """The model failed on texts that are not split any further; their calls fail."""
-        ...
 
 
 class Batcher:

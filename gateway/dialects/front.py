@@ -52,15 +52,12 @@ class RequestMetrics(Protocol):
 
     def request_finished(self, dialect: str, status: int, seconds: float) -> None:
         """One request answered: ``status`` is HTTP's, gRPC's calls are mapped to it."""
-        ...
 
     def pieces(self, *, openmetrics: bool = False) -> Iterator[bytes]:
         """All metrics of the process, in Prometheus's text format or in OpenMetrics'."""
-        ...
 
     def of_endpoint(self, endpoint: str) -> bytes:
         """Those of one endpoint alone, in Prometheus's text format."""
-        ...
 
 
 class TokenReader(Protocol):
@@ -68,13 +65,11 @@ class TokenReader(Protocol):
 
     async def tokens(self, call: Call, *, special: bool) -> tuple[ModelRef, Arm, list[list[Token]]]:
         """The tokens of a call's texts, and the version whose they are."""
-        ...
 
     async def texts(
         self, call: Call, ids: Sequence[Sequence[int]], *, skip_special: bool
     ) -> tuple[ModelRef, Arm, list[str]]:
         """The texts of token ids, and the version whose they are."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

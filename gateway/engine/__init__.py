@@ -1,4 +1,4 @@
-"""Engines: the connections to Tritons. ``triton.py`` is the real one, ``echo.py`` a stub.
+"""Engines: the connections to Tritons.
 
 Batchers send batches; ``fleet.py`` opens engines and probes them. An engine never retries. It
 raises one of the errors of ``gateway.engine.protocol``.

@@ -84,11 +84,9 @@ class TokenStream(Protocol):
         Raises:
             EngineError: one of ``gateway.engine.protocol``.
         """
-        ...
 
     def close(self) -> None:
         """Ends the stream: where tokens would still come, the engine is told to stop."""
-        ...
 
 
 class EngineError(Exception):
@@ -128,16 +126,12 @@ class Engine(Protocol):
         Raises:
             EngineError: one of ``gateway.engine.protocol``.
         """
-        ...
 
     def generate(self, prompt: Prompt, timeout_seconds: float) -> TokenStream:
         """Begins to generate; what fails, fails in the stream, which somebody has to close."""
-        ...
 
     async def ready(self, model: str, timeout_seconds: float) -> bool:
         """Whether the engine answers and holds the model; never raises for an absent engine."""
-        ...
 
     async def close(self) -> None:
         """Closes the connection; calls in flight fail as unavailable."""
-        ...

@@ -64,11 +64,9 @@ class RpcClient(Protocol):
 
     async def call(self, method: str, message: bytes, timeout_seconds: float) -> bytes:
         """The message that answers one; raises ``CallError``."""
-        ...
 
     async def close(self) -> None:
         """Closes the connection; calls in flight fail as unavailable."""
-        ...
 
 
 class TritonEngine:

@@ -33,15 +33,12 @@ class Recorder(Protocol):
 
     def attempt(self, event: PredictionEvent) -> None:
         """One attempt, failed ones included; counted as dropped when the buffer is full."""
-        ...
 
     def refusal(self, endpoint: str, status: int, reason: str) -> None:
         """A request for a known endpoint that was refused before any attempt."""
-        ...
 
     def feedback(self, feedback: Feedback) -> None:
         """The true label of one answered text; counted as dropped when the buffer is full."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,9 @@ class EventSink(Protocol):
         is durable, or with a ``SinkError``. One that has not ended is abandoned by the next
         ``submit``. Errors that are known at once are raised.
         """
-        ...
 
     def close(self, timeout_seconds: float) -> None:
         """Abandons a pending message and frees all resources; never raises."""
-        ...
 
 
 log = logging.getLogger(__name__)

@@ -38,11 +38,9 @@ class Connection(Protocol):
 
     def waits(self) -> tuple[Waits, float] | None:
         """What it waits for and since when; None while a request is being answered."""
-        ...
 
     def make_way(self) -> None:
         """Ends it at once. What the system has of an answer of just now is delivered."""
-        ...
 
 
 class Connections:

@@ -47,7 +47,6 @@ class PostHandler(Protocol):
 
         Neither if the caller is gone.
         """
-        ...
 
 
 class AnsweringConnection(Protocol):
@@ -59,23 +58,18 @@ class AnsweringConnection(Protocol):
     @property
     def flow(self) -> FlowControl:
         """Whether the caller's system takes more at this moment."""
-        ...
 
     def write(self, data: bytes) -> None:
         """Writes bytes, unless the connection is being closed."""
-        ...
 
     def write_both(self, head: bytes, body: bytes) -> None:
         """Writes an answer at once, or of a long one no copy."""
-        ...
 
     def end(self) -> None:
         """Ends it once what was written is out."""
-        ...
 
     def on_response_complete(self) -> None:
         """The answer is whole."""
-        ...
 
 
 class AsgiExchange(RequestResponseCycle):

@@ -173,15 +173,12 @@ class Chunks(Protocol):
 
     def __aiter__(self) -> "Chunks":
         """Itself."""
-        ...
 
     async def __anext__(self) -> bytes:
         """The next part, never empty."""
-        ...
 
     def close(self) -> None:
         """Ends what makes the parts, if there are more to come."""
-        ...
 
 
 @dataclass(slots=True)

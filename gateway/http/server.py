@@ -71,18 +71,15 @@ class LoadShedder(Protocol):
     @property
     def active(self) -> bool:
         """Whether ``refusal`` may refuse anything now."""
-        ...
 
     @property
     def draining(self) -> bool:
         """Whether each answer is the last of its connection."""
-        ...
 
     def refusal(
         self, method: str, path: str, headers: Mapping[bytes, bytes], body: bytes | None = None
     ) -> bytes | None:
         """The complete answer to a refused request; None to pass it to the application."""
-        ...
 
 
 def uvicorn_options(

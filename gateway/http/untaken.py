@@ -40,11 +40,9 @@ class Holder(Protocol):
 
     def answer_bytes(self) -> AnswerBytes:
         """As it is now."""
-        ...
 
     def abort(self) -> None:
         """Ends the connection, at once or soon."""
-        ...
 
 
 class HeldBytes(Protocol):
@@ -52,11 +50,9 @@ class HeldBytes(Protocol):
 
     def add(self, size: int) -> None:
         """They hold this many bytes more, or fewer if below 0."""
-        ...
 
     def fits(self, size: int) -> bool:
         """Whether this many more bytes have room."""
-        ...
 
 
 _NOTHING = AnswerBytes(held=0, taken=0, given=0)

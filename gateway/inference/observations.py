@@ -34,7 +34,6 @@ class HookMetrics(Protocol):
 
     def hook_failed(self, endpoint: str, reason: str) -> None:
         """One request whose hook failed; ``reason`` is the error's class."""
-        ...
 
 
 class Hooks:

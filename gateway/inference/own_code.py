@@ -44,11 +44,9 @@ class CodeMetrics(Protocol):
 
     def code_called(self, endpoint: str, version: str, part: str, seconds: float) -> None:
         """One call of ``preprocess`` or ``postprocess`` that was answered."""
-        ...
 
     def code_failed(self, endpoint: str, version: str, reason: str) -> None:
         """One call that failed, and why."""
-        ...
 
 
 @dataclass(slots=True)

@@ -68,7 +68,6 @@ class Tracer(Protocol):
 
         Gives the id of its trace, and an empty one where none is kept.
         """
-        ...
 
 
 class Mirror(Protocol):
@@ -82,7 +81,6 @@ class Mirror(Protocol):
         timeout_seconds: float,
     ) -> None:
         """Takes a request that stable has answered or failed at, or drops it; never waits."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,6 @@ class PeerSource(Protocol):
 
     def watch(self) -> AsyncGenerator[int, None]:
         """How many there are, this one among them: when known, then whenever it has changed."""
-        ...
 
 
 class HeartbeatFolder:

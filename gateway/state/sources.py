@@ -143,19 +143,15 @@ class ObjectMirror(Protocol[T_co]):
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Has a function called after each change, from a thread."""
-        ...
 
     def values(self) -> tuple[T_co, ...]:
         """The last good objects."""
-        ...
 
     def start(self) -> None:
         """Begins to watch; ``close`` ends it."""
-        ...
 
     def close(self) -> None:
         """Stops; what was known stays."""
-        ...
 
 
 class ClusterSource(Generic[T]):
@@ -188,7 +184,6 @@ class Source(Protocol[T_co]):
 
     def watch(self) -> AsyncIterator[tuple[T_co, ...]]:
         """The whole set: at once, then whenever it has changed. Never ends, never raises."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,6 @@ class OpeningMeter(Protocol):
 
     def tokeniser_opened(self, seconds: float) -> None:
         """One was opened, after so long; waiting for a turn and for memory is part of it."""
-        ...
 
 
 @dataclass(slots=True)

@@ -64,15 +64,12 @@ class Processes(Protocol):
 
     async def start(self) -> None:
         """Makes ready for the first one, so that it need not wait; raises ``PackageError``."""
-        ...
 
     async def connect(self) -> socket.socket:
         """A socket whose other end a new process answers on; raises ``PackageError``."""
-        ...
 
     async def close(self) -> None:
         """Starts no more."""
-        ...
 
 
 class Spawner:

@@ -44,11 +44,9 @@ class PairLog(Protocol):
 
     def messages(self) -> Iterable[bytes]:
         """All that is there, in order; raises ``StreamError``, a missing topic included."""
-        ...
 
     def append(self, messages: Sequence[bytes]) -> None:
         """Writes these, durably; raises ``StreamError``."""
-        ...
 
 
 class RolloutPairs:

@@ -1,7 +1,6 @@
 """``headrace migrate kserve``: endpoints on standard output, what is left out beside them."""
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +12,7 @@ from headrace.commands.output import print_json
 from headrace.endpoints import document
 from headrace.errors import RefusedError
 from headrace.invocation import OutputFormat, current
-from headrace.migration import kserve as from_kserve
-from headrace.migration.draft import Options, Translation
+from headrace.migration import Options, Translation, translate
 from headrace.program import App, do_nothing
 
 app = App(help="Translates manifests of other model servers to endpoints.", callback=do_nothing)
@@ -30,33 +28,20 @@ AsTask = Annotated[str, typer.Option("--task", help="The endpoint's task, such a
 @app.declare()
 def kserve(file: File, name: Name = "", model: Model = "", task: AsTask = "") -> None:
     """Writes a ModelEndpoint for each InferenceService; what is left out goes to standard error."""
-    options = _options(name, model, task)
-    _show(from_kserve.translate(text_of(file), source_of(file), options))
-
-
-def _options(name: str, model: str, task: str) -> Options:
     tasks = [each.value for each in Task]
     if task and task not in tasks:
         raise RefusedError(f"There is no task {task}. There are: {', '.join(tasks)}.")
-    return Options(name=name, model=model, task=task)
-
-
-def _show(found: Sequence[Translation]) -> None:
+    found = translate(text_of(file), source_of(file), Options(name, model, task))
     documents = [document.as_written(each.endpoint) for each in found]
     if current().form is OutputFormat.JSON:
-        told = zip(documents, found, strict=True)
-        print_json(
-            [
-                {
-                    "endpoint": written,
-                    "source": each.source,
-                    "register": each.register,
-                    "changed": each.changed,
-                    "left_out": [{"where": where, "why": why} for where, why in each.left_out],
-                }
-                for written, each in told
-            ]
-        )
+        print_json([
+            {
+                **vars(each),
+                "endpoint": written,
+                "left_out": [{"where": where, "why": why} for where, why in each.left_out],
+            }
+            for written, each in zip(documents, found, strict=True)
+        ])  # fmt: skip
         return
     sys.stdout.write("---\n".join(map(document.as_yaml, documents)))
     for each in found:

@@ -312,8 +312,9 @@ def promote(
 
 
 def declare_decision(group: App, verb: Verb, told: str) -> None:
-    """Declares a command that is no more than its verb; ``told`` is its help."""
+    """Declares a verb whose command has no options but those of every decision."""
 
+    @group.declare(verb.value, help=told)
     def command(
         name: Name,
         version: Version = None,
@@ -324,16 +325,13 @@ def declare_decision(group: App, verb: Verb, told: str) -> None:
     ) -> None:
         decide(RolloutDecision(verb, name, version, reason, by, wait=wait), home)
 
-    group.declare(verb.value, help=told)(command)
 
-
-for _verb, _told in (
-    (Verb.PAUSE, "Stops at this step, and the deadline with it."),
-    (Verb.RESUME, "Goes on after a pause."),
-    (Verb.ABORT, "Takes the new version away from all callers; it is not tried again."),
-    (Verb.UNDO, "Goes back to the version before the one that was promoted last."),
-):
-    declare_decision(app, _verb, _told)
+declare_decision(app, Verb.PAUSE, "Stops at this step, and the deadline with it.")
+declare_decision(app, Verb.RESUME, "Goes on after a pause.")
+declare_decision(
+    app, Verb.ABORT, "Takes the new version away from all callers; it is not tried again."
+)
+declare_decision(app, Verb.UNDO, "Goes back to the version before the one that was promoted last.")
 
 
 @app.declare()

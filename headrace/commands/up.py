@@ -4,11 +4,11 @@ import asyncio
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -36,6 +36,7 @@ from headrace.stack.up import RunningStack, StackRun
 from service.origins import read_origins
 
 _EXISTING = "Existing services"
+T = TypeVar("T")
 app = App()
 KafkaBootstrap = Annotated[
     str | None, typer.Option(help="Use this Kafka (host:port).", rich_help_panel=_EXISTING)
@@ -229,18 +230,9 @@ def up(
         "headrace up runs a stack on this machine; a cluster gets one by the Helm chart: "
         "helm install headrace charts/headrace."
     )
-    try:
-        pools = tuple(map(pool_named, pool or ()))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--pool") from error
-    try:
-        ceilings = Ceilings.read(",".join(ceiling or ()))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--ceiling") from error
-    try:
-        origins = read_origins(",".join(allow_origin or ()))
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--allow-origin") from error
+    pools = tuple(_read(pool_named, each, "--pool") for each in pool or ())
+    ceilings = _read(Ceilings.read, ",".join(ceiling or ()), "--ceiling")
+    origins = _read(read_origins, ",".join(allow_origin or ()), "--allow-origin")
     try:
         IPv4Address(listen)
     except ValueError as error:
@@ -301,6 +293,14 @@ def up(
         device=device.value,
     )
     run(settings, environment())
+
+
+def _read(reader: Callable[[str], T], text: str, flag: str) -> T:
+    """What a flag's text means, in the words of what reads it if that is nothing."""
+    try:
+        return reader(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=flag) from error
 
 
 def run(settings: StackSettings, environment: Mapping[str, str]) -> None:

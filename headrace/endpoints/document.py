@@ -53,14 +53,19 @@ def read(text: str, source: str) -> tuple[ModelEndpoint, ...]:
     found: dict[str, ModelEndpoint] = {}
     for number, document in enumerate(documents, 1):
         where = f"{source}, document {number}" if several else source
-        endpoint = _endpoint(document, where)
+        endpoint = check_endpoint(document, where)
         if endpoint.name in found:
             raise BadDocumentError(f"{where}: the endpoint {endpoint.name} was in it before.")
         found[endpoint.name] = endpoint
     return tuple(found.values())
 
 
-def _endpoint(document: object, where: str) -> ModelEndpoint:
+def check_endpoint(document: object, where: str) -> ModelEndpoint:
+    """The endpoint of one document.
+
+    Raises:
+        BadDocumentError: it is none; says ``where``.
+    """
     if not isinstance(document, dict):
         raise BadDocumentError(f"{where}: an endpoint begins with apiVersion, kind and metadata.")
     given = {name: value for name, value in document.items() if name != "status"}

@@ -9,7 +9,6 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import uuid
@@ -19,12 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import DownloadError, ServiceFailedError
-from headrace.stack.own_process import START_SECONDS, OwnProcess
 
 KAFKA_VERSION = "4.1.0"
 # Kafka's own dependencies hold no logger: without one it would end without saying why.
 COORDINATES = f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}+org.slf4j:slf4j-simple:1.7.36"
-STOP_SECONDS = 15.0
 
 # Prints the jars as JSON on its last line. Run in a process of its own, because jgo reads JAVA_HOME
 # and looks for Javas all over the machine if it is not set.
@@ -234,9 +231,7 @@ def remove_leftovers(node: KafkaNode) -> None:
     node.scratch_folder.mkdir(parents=True, exist_ok=True)
 
 
-def format_storage(
-    files: KafkaFiles, node: KafkaNode, *, timeout_seconds: float = START_SECONDS
-) -> None:
+def format_storage(files: KafkaFiles, node: KafkaNode, *, timeout_seconds: float) -> None:
     """Formats the node's storage if that was not done before; raises ``ServiceFailedError``."""
     if (node.data_folder / "meta.properties").is_file():
         return
@@ -259,49 +254,3 @@ def format_storage(
             f"Kafka can't use {node.data_folder}: {said[-500:]}. "
             f"Move the folder away to begin with an empty Kafka."
         ) from error
-
-
-def answers(node: KafkaNode, *, timeout_seconds: float = 1.0) -> bool:
-    """Whether something accepts connections at the node's port: Kafka does once it serves."""
-    try:
-        socket.create_connection((node.host, node.port), timeout=timeout_seconds).close()
-    except OSError:
-        return False
-    return True
-
-
-class KafkaProcess(OwnProcess):
-    """A node under this process' care, for tests: start, kill, wipe, stop.
-
-    Its state outlives ``kill9`` and ``stop``, so that ``start`` goes on where it ended.
-    """
-
-    def __init__(self, files: KafkaFiles, node: KafkaNode) -> None:
-        super().__init__(node.folder / "kafka.log", STOP_SECONDS)
-        self._files = files
-        self.node = node
-
-    @property
-    def bootstrap(self) -> str:
-        """What clients connect to, ``host:port``."""
-        return self.node.bootstrap
-
-    def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
-        """Starts the node and waits until it takes connections.
-
-        Raises:
-            ServiceFailedError: its port is taken, its storage can't be used, or it was not up in
-                time.
-        """
-        if answers(self.node):
-            raise ServiceFailedError(f"something else listens at {self.bootstrap} already")
-        lay_out(self.node)
-        remove_leftovers(self.node)
-        format_storage(self._files, self.node)
-        self._run(
-            "Kafka",
-            server_command(self._files, self.node),
-            lambda: answers(self.node),
-            within_seconds=timeout_seconds,
-            extended=environment,
-        )

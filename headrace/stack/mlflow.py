@@ -8,13 +8,9 @@ It never touches a server that it did not start.
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from contracts import telemetry_off
-from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
-
-STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -78,28 +74,3 @@ def lay_out(server: LocalMlflowServer) -> None:
 def readiness_url(url: str) -> str:
     """A question of the registry at ``url``; the first makes the database, which takes seconds."""
     return f"{url}/api/2.0/mlflow/registered-models/search?max_results=1"
-
-
-class MlflowProcess(OwnProcess):
-    """A server under this process' care, for tests. Its state outlives it."""
-
-    def __init__(self, server: LocalMlflowServer) -> None:
-        super().__init__(server.folder / "mlflow.log", STOP_SECONDS)
-        self.server = server
-
-    @property
-    def url(self) -> str:
-        """The tracking URI for clients."""
-        return self.server.url
-
-    def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
-        """Starts the server and waits until its registry answers; raises ``ServiceFailedError``."""
-        lay_out(self.server)
-        self._run(
-            "MLflow",
-            command(self.server),
-            lambda: answers(readiness_url(self.url)),
-            within_seconds=timeout_seconds,
-            extended=partial(environment, self.server),
-            cwd=self.server.folder,
-        )

@@ -10,7 +10,6 @@ import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -87,26 +86,21 @@ class StackRecord(BaseModel):
     pages: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
 class Home:
     """Paths inside ``$HEADRACE_HOME``."""
 
-    root: Path
-
-    @property
-    def endpoints(self) -> Path:
-        """One JSON file an endpoint."""
-        return self.root / "endpoints"
-
-    @property
-    def packages(self) -> Path:
-        """The package store."""
-        return self.root / "packages"
-
-    @property
-    def model_repository(self) -> Path:
-        """What the first embedded Triton loads from."""
-        return self.repository_of("triton")
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.endpoints = root / "endpoints"  # one JSON file an endpoint
+        self.packages = root / "packages"  # the package store
+        self.receipt_keys = root / "receipt-keys"  # sign answers; made at a gateway's first start
+        self.mlflow = root / "mlflow"  # MLflow's database and artifacts
+        self.kafka = root / "kafka"  # Kafka's log segments and settings
+        self.reports = root / "reports"  # one report a loader
+        self.logs = root / "logs"  # one log a process
+        self.stack_file = root / "stack.json"  # the record of the running stack
+        self.lock_file = root / ".lock"  # held by ``headrace up`` for as long as it runs
+        self.marker = root / _MARKER  # written first: proof that the folder is ours
 
     def repository_of(self, triton: str) -> Path:
         """What the embedded Triton of this name loads from."""
@@ -119,46 +113,6 @@ class Home:
     def control_key_of(self, triton: str) -> Path:
         """The key that the embedded Triton of this name asks its loader for."""
         return self.root / triton / "control-key"
-
-    @property
-    def receipt_keys(self) -> Path:
-        """Keys that sign the gateway's answers; made at its first start."""
-        return self.root / "receipt-keys"
-
-    @property
-    def mlflow(self) -> Path:
-        """MLflow's database and artifacts."""
-        return self.root / "mlflow"
-
-    @property
-    def kafka(self) -> Path:
-        """Kafka's log segments and settings."""
-        return self.root / "kafka"
-
-    @property
-    def reports(self) -> Path:
-        """One report a loader."""
-        return self.root / "reports"
-
-    @property
-    def logs(self) -> Path:
-        """One log a process."""
-        return self.root / "logs"
-
-    @property
-    def stack_file(self) -> Path:
-        """The record of the running stack."""
-        return self.root / "stack.json"
-
-    @property
-    def lock_file(self) -> Path:
-        """Held by ``headrace up`` for as long as it runs."""
-        return self.root / ".lock"
-
-    @property
-    def marker(self) -> Path:
-        """Written first when a home is made: proof that the folder is ours."""
-        return self.root / _MARKER
 
 
 @contextlib.contextmanager

@@ -60,23 +60,18 @@ class StartObserver(Protocol):
 
     def note_start(self, service: str) -> None:
         """A service is started for the first time."""
-        ...
 
     def note_wait(self, service: str, seconds: float, said: str) -> None:
         """A service is not ready ``seconds`` after its start; ``said``: the end of its log."""
-        ...
 
     def note_ready(self, service: str, seconds: float) -> None:
         """A service answers ``seconds`` after its start; also after a restart."""
-        ...
 
     def note_death(self, service: str, how: str, retry_seconds: float) -> None:
         """A service ended by itself and will be started again."""
-        ...
 
     def note_stop(self, service: str, seconds: float) -> None:
         """A service has ended as asked."""
-        ...
 
 
 @dataclass(slots=True)

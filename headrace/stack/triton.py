@@ -16,18 +16,15 @@ import venv
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from contracts import telemetry_off
 from contracts.loading import CONTROL_KEY
 from headrace.errors import MachineError
 from headrace.stack import install
-from headrace.stack.own_process import START_SECONDS, OwnProcess, answers
 from service import mutual_tls
 
 GLIBC = (2, 35)
-STOP_SECONDS = 10.0
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 RESTRICTED = "model-repository,shared-memory,trace,logging"
 NVML = "libnvidia-ml.so.1"  # of NVIDIA's driver
@@ -284,31 +281,3 @@ def remove_leftovers(server: TritonServer) -> None:
 def readiness_url(server: TritonServer) -> str:
     """Where the server says whether it is ready."""
     return f"http://{server.host}:{server.http_port}/v2/health/ready"
-
-
-class TritonProcess(OwnProcess):
-    """A server under this process' care, for tests: start, kill, stop."""
-
-    def __init__(
-        self, files: TritonFiles, server: TritonServer, log: Path, python: Path | None = None
-    ) -> None:
-        super().__init__(log, STOP_SECONDS)
-        self._files = files
-        self._python = python
-        self.server = server
-
-    @property
-    def grpc(self) -> str:
-        """Where it takes gRPC, ``host:port``."""
-        return self.server.grpc
-
-    def start(self, *, timeout_seconds: float = START_SECONDS) -> None:
-        """Starts the server and waits until it is ready; raises ``ServiceFailedError``."""
-        remove_leftovers(self.server)
-        self._run(
-            "Triton",
-            command(self._files, self.server),
-            lambda: answers(readiness_url(self.server)),
-            within_seconds=timeout_seconds,
-            extended=partial(environment, self._files, python=self._python),
-        )

@@ -49,11 +49,9 @@ class StartView(StartObserver, Protocol):
 
     def step(self, name: str, done: str = "") -> AbstractContextManager[None]:
         """Times the block as one step; it counts as done unless the block raises."""
-        ...
 
     def note(self, name: str, text: str) -> None:
         """Says what a step that runs is at."""
-        ...
 
 
 class StackRun:

@@ -44,32 +44,26 @@ class AnsweredTexts(Protocol):
     @property
     def values(self) -> Values:
         """Float32 ``[texts, width]``, or ``[tokens of all rows, width]`` of labels of tokens."""
-        ...
 
     @property
     def encoded(self) -> EncodedTexts | None:
         """The rows that the values are of, for heads that need more of texts than their number."""
-        ...
 
     @property
     def labels(self) -> tuple[str, ...]:
         """In the order of the columns; none for vectors."""
-        ...
 
     @property
     def multi_label(self) -> bool:
         """Each class on its own."""
-        ...
 
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What the request asked for: those of ``Head.parameters`` that it has set."""
-        ...
 
     @property
     def ranges(self) -> Values | None:
         """Of vectors, the usual values of each dimension, float32 ``[2, dimension]``."""
-        ...
 
 
 class ModelDescription(Protocol):
@@ -78,17 +72,14 @@ class ModelDescription(Protocol):
     @property
     def name(self) -> str:
         """The endpoint's."""
-        ...
 
     @property
     def dimension(self) -> int | None:
         """Of its vectors."""
-        ...
 
     @property
     def has_ranges(self) -> bool:
         """Whether the usual values of each dimension are known."""
-        ...
 
 
 class Side(NamedTuple):

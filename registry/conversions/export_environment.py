@@ -47,7 +47,6 @@ class ExportEnvironment(Protocol):
         Raises:
             ExportUnavailableError: with what to do.
         """
-        ...
 
 
 class CommandExportEnvironment:

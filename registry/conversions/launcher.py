@@ -61,7 +61,6 @@ class ConversionLauncher(Protocol):
             progress: called with each step.
             python_path: folders of packages that this conversion needs besides the usual ones.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ the converted graph may be from the original. The limits are for what callers se
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from types import MappingProxyType
 
@@ -141,7 +141,26 @@ _CLASSIFIED: Limits = {
     precision: {**limits, "min_equal_labels": _EQUAL_LABELS[precision]}
     for precision, limits in _PROBABILITIES.items()
 }
-_CLASSIFIER = "AutoModelForSequenceClassification"
+_CLASSIFIER = TaskForm(
+    loader="AutoModelForSequenceClassification",
+    exported="logits",
+    architecture=("ForSequenceClassification",),
+    outputs=_LOGITS,
+    limits=_CLASSIFIED,
+    agreement=AgreementKind.EQUAL_LABELS,
+)
+_VECTORS_OF_TEXTS = TaskForm(
+    loader="AutoModel",
+    exported=STATES,
+    architecture=("Model",),
+    outputs=(),
+    limits=_VECTORS_APART,
+    agreement=AgreementKind.COSINE,
+    telling=frozenset(),
+    has_labels=False,
+    pairs=False,
+    scaled=True,
+)
 FORMS: Mapping[Task, TaskForm] = MappingProxyType(
     {
         # Before embeddings, for whose encoders such an architecture could be taken as well.
@@ -159,80 +178,49 @@ FORMS: Mapping[Task, TaskForm] = MappingProxyType(
             pairs=False,
             generates=True,
         ),
-        Task.TEXT_CLASSIFICATION: TaskForm(
-            loader=_CLASSIFIER,
-            exported="logits",
-            architecture=("ForSequenceClassification",),
-            outputs=_LOGITS,
-            limits=_CLASSIFIED,
-            agreement=AgreementKind.EQUAL_LABELS,
-            regressions=False,
-        ),
-        Task.TEXT_EMBEDDING: TaskForm(
-            loader="AutoModel",
-            exported=STATES,
+        Task.TEXT_CLASSIFICATION: replace(_CLASSIFIER, regressions=False),
+        Task.TEXT_EMBEDDING: replace(
+            _VECTORS_OF_TEXTS,
             architecture=("Model", "ForMaskedLM", "ForPreTraining"),
             outputs=(*_VECTORS, *STATE_OUTPUTS),
             limits=_SEARCHED,
-            agreement=AgreementKind.COSINE,
             telling=frozenset(
                 {"embedding", "embeddings", "sentence_embedding", STATES, "token_embeddings"}
             ),
             pooling=MEAN,
             sentences_class="SentenceTransformer",
-            has_labels=False,
-            pairs=False,
-            scaled=True,
         ),
         # Limits as of other vectors: chosen, not measured on a trained model.
-        Task.SPARSE_EMBEDDING: TaskForm(
+        Task.SPARSE_EMBEDDING: replace(
+            _VECTORS_OF_TEXTS,
             loader="AutoModelForMaskedLM",
             exported="logits",
             architecture=("ForMaskedLM",),
             outputs=("sparse_embedding", "logits", "output"),
             limits=_SEARCHED,
-            agreement=AgreementKind.COSINE,
             telling=frozenset({"sparse_embedding"}),
             pooling=SPLADE,
             sentences_class="SparseEncoder",
-            has_labels=False,
-            pairs=False,
-            scaled=True,
         ),
         # Rows are of tokens. Limits as of other vectors, but for neighbours of single tokens, which
         # nobody searches by themselves.
-        Task.HYBRID_EMBEDDING: TaskForm(
-            loader="AutoModel",
-            exported=STATES,
-            architecture=("Model",),
+        Task.HYBRID_EMBEDDING: replace(
+            _VECTORS_OF_TEXTS,
             outputs=("hybrid_embedding",),
-            limits=_VECTORS_APART,
-            agreement=AgreementKind.COSINE,
             telling=frozenset({"colbert_vecs"}),
             joined=("dense_vecs", "colbert_vecs", "sparse_vecs"),
-            has_labels=False,
-            pairs=False,
-            scaled=True,
         ),
         # Told by its modules only: no architecture says what is left out of documents.
-        Task.MULTI_VECTOR_EMBEDDING: TaskForm(
-            loader="AutoModel",
-            exported=STATES,
+        Task.MULTI_VECTOR_EMBEDDING: replace(
+            _VECTORS_OF_TEXTS,
             architecture=(),
             outputs=("multi_vector_embedding", *STATE_OUTPUTS),
-            limits=_VECTORS_APART,
-            agreement=AgreementKind.COSINE,
-            telling=frozenset(),
             pooling=EACH_TOKEN,
             sentences_class="MultiVectorEncoder",
-            has_labels=False,
-            scaled=True,
+            pairs=True,
         ),
-        Task.TEXT_RANKING: TaskForm(
-            loader=_CLASSIFIER,
-            exported="logits",
-            architecture=("ForSequenceClassification",),
-            outputs=_LOGITS,
+        Task.TEXT_RANKING: replace(
+            _CLASSIFIER,
             limits=_PROBABILITIES,
             agreement=AgreementKind.NONE,
             sentences_class="CrossEncoder",
@@ -250,15 +238,7 @@ FORMS: Mapping[Task, TaskForm] = MappingProxyType(
             agreement=AgreementKind.EQUAL_LABELS,
             pairs=False,
         ),
-        Task.ZERO_SHOT_CLASSIFICATION: TaskForm(
-            loader=_CLASSIFIER,
-            exported="logits",
-            architecture=("ForSequenceClassification",),
-            outputs=_LOGITS,
-            limits=_CLASSIFIED,
-            agreement=AgreementKind.EQUAL_LABELS,
-            named=ENTAILED,
-        ),
+        Task.ZERO_SHOT_CLASSIFICATION: replace(_CLASSIFIER, named=ENTAILED),
         # No trained model was measured, so that float32 alone has limits.
         Task.ENTITY_RECOGNITION: TaskForm(
             loader="",

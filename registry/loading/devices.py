@@ -90,11 +90,9 @@ class ProbedTriton(Protocol):
 
     async def load(self, name: str, overrides: Overrides) -> None:
         """Loads a model; as ``registry.loading.triton_client.Triton`` has it."""
-        ...
 
     async def unload(self, name: str) -> None:
         """Unloads a model, and raises the same errors."""
-        ...
 
     async def ask(self, name: str) -> bytes:
         """The one answer of a model that takes nothing.
@@ -103,7 +101,6 @@ class ProbedTriton(Protocol):
             TritonRefusedError: it is not loaded, or failed.
             TritonUnavailableError: Triton does not answer.
         """
-        ...
 
 
 class Devices:

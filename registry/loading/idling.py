@@ -30,7 +30,6 @@ class Demand(Protocol):
             TritonUnavailableError: it does not answer.
             TritonRefusedError: it does not tell.
         """
-        ...
 
 
 class IdleTimes:

@@ -15,7 +15,6 @@ from pathlib import Path
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import (
     CostPoint,
-    Device,
     DeviceKind,
     FailureCause,
     LoadedModel,
@@ -73,8 +72,8 @@ class Loader:
         triton: Triton,
         placement: Placement,
         reports: Reports,
+        devices: Devices,
         demand: Demand | None = None,
-        devices: Devices | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._options = options
@@ -161,7 +160,7 @@ class Loader:
         """
         if not self._answers:
             return "Triton does not answer"
-        if fault := self.fault() or self._device_fault():
+        if fault := self.fault() or self._devices.fault():
             return fault
         if self._cordoned:
             return "the controller took this Triton out of service: it fails at what others hold"
@@ -173,12 +172,6 @@ class Loader:
     def fault(self) -> str:
         """Why Triton, which answers, should be restarted; empty if it should not."""
         return self._stall.fault()
-
-    def _device(self) -> Device | None:
-        return None if self._devices is None else self._devices.device
-
-    def _device_fault(self) -> str:
-        return "" if self._devices is None else self._devices.fault()
 
     def note_gone(self, ref: ModelRef) -> bool:
         """Has a model without a process loaded again; false if that is still to be done."""
@@ -196,7 +189,7 @@ class Loader:
 
     def note_lost(self, words: str) -> None:
         """Takes in by what words Triton's own process lost its GPU; empty if it did not."""
-        if self._devices is not None and self._devices.lose(words):
+        if self._devices.lose(words):
             self._news.set()
 
     def stable(self) -> tuple[ModelRef, ...]:
@@ -243,8 +236,7 @@ class Loader:
             await self._report(wants)
             return False
         self._take_in(held, wants)
-        if self._devices is not None:
-            await self._devices.look()
+        await self._devices.look()
         if self._idling.look_due:
             await self._look_at_demand()
             wants = self._list_wanted()
@@ -330,8 +322,7 @@ class Loader:
         if self._answers:
             self._away_since = self._now()
             log.warning("%s", reason)
-        if self._devices is not None:
-            self._devices.away()
+        self._devices.away()
         self._stall.away()
         self._answers = False
         self._backend = None
@@ -347,8 +338,7 @@ class Loader:
             log.warning("Triton lost %s: it was restarted", ", ".join(sorted(lost)))
             metrics.TRITON_RESTARTS.inc()
             self._backend = None
-            if self._devices is not None:
-                self._devices.away()
+            self._devices.away()
             self._complete = False
             if not self._book.ledger.in_order:
                 self._book.record_crash(lost, wants)
@@ -419,7 +409,7 @@ class Loader:
         name = want.ref.triton_model
         started = time.monotonic()
         try:
-            free_before = await self._gpu_free() if running is None else None
+            free_before = await self._devices.free_now() if running is None else None
             if running is None:
                 await asyncio.to_thread(self._check_room, want)
             package = await asyncio.to_thread(self._packages.fetch, want.ref)
@@ -432,13 +422,12 @@ class Loader:
             if running is None:
                 running = await self._place_and_load(want, package, manifest)
                 self._load_seconds[name] = time.monotonic() - started
-            await device_check.check(self._triton, name, package, manifest, self._device())
+            await device_check.check(self._triton, name, package, manifest, self._devices.device)
             known = self._measured.get(name)
             running, costs = await self._sizing.settle(want, running, package, manifest, known)
             if running.on_gpu:
-                free = await self._gpu_free()
-                held = None if self._devices is None else self._devices.held_bytes(name)
-                self._weighing.grew(name, free_before, free, held)
+                free = await self._devices.free_now()
+                self._weighing.grew(name, free_before, free, self._devices.held_bytes(name))
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._failures.add(want, str(error), FailureCause.AWAY)
@@ -453,10 +442,6 @@ class Loader:
             seconds = time.monotonic() - started
             metrics.LOAD_SECONDS.observe(seconds)
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
-
-    async def _gpu_free(self) -> int | None:
-        """Bytes of a GPU that are free now; None if there is none, or it is unknown."""
-        return None if self._devices is None else await self._devices.free_now()
 
     def _check_room(self, want: Want) -> None:
         """Refuses a package that does not fit, but for a stable one: callers have no other.
@@ -476,7 +461,7 @@ class Loader:
         """Where a package runs beside all that Triton holds; raises as ``_check_room``."""
         copies = {item.ref.triton_model: item.instances for item in self._list_wanted()}
         backend = self._backend or self._options.backends[0]
-        kind = self._kind(self._packages.manifest(ref), backend)
+        kind = self._devices.kind_for(self._packages.manifest(ref), backend)
         self._weighing.check(
             ref,
             copies_of_it,
@@ -487,13 +472,9 @@ class Loader:
             ],
             in_process=self._backend == BACKEND_PYTHON,
             on_gpu=self._on_gpu is True if kind is None else kind is DeviceKind.GPU,
-            gpu_free_bytes=None if self._devices is None else self._devices.free_bytes(),
+            gpu_free_bytes=self._devices.free_bytes(),
         )
         return kind
-
-    def _kind(self, manifest: Manifest, backend: str) -> DeviceKind | None:
-        """Where a package runs; None: Triton decides. Raises ``DeviceUnfitError``."""
-        return None if self._devices is None else self._devices.kind_for(manifest, backend)
 
     async def _note_refusal(self, want: Want, error: TritonRefusedError) -> None:
         """Records a refusal; a package that has no process any more is taken out.
@@ -569,7 +550,7 @@ class Loader:
         if not is_free:
             backends = (BACKEND_PYTHON,)
         for position, backend in enumerate(backends, start=1):
-            kind = self._kind(manifest, backend)
+            kind = self._devices.kind_for(manifest, backend)
             on_gpu = self._on_gpu if kind is None else kind is DeviceKind.GPU
             split = self._sizing.first(want, manifest, self._measured.get(name), on_gpu=on_gpu)
             place = self._placement.place
@@ -638,10 +619,10 @@ class Loader:
             loader=self._options.name,
             triton_grpc=self._options.triton_grpc,
             pool=self._options.pool,
-            device=self._device(),
+            device=self._devices.device,
             at=self._now(),
             ended_at=self._book.ended_at,
-            ready=self._answers and not (self._awaited or self._device_fault() or self._cordoned),
+            ready=self._answers and not (self._awaited or self._devices.fault() or self._cordoned),
             silent=not self._answers and self._now() - self._away_since >= _SILENT_SECONDS,
             loaded=loaded,
             failed=self._failures.list_reported(),

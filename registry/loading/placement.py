@@ -8,9 +8,9 @@ import dataclasses
 import json
 import os
 import shutil
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from contracts import gpu_faults
 from contracts.loading import DeviceKind
@@ -53,8 +53,28 @@ _SOURCES = {
 }
 
 
-class Placement(Protocol):
-    """A way to bring models to one Triton."""
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """A model's configuration, and the files of its version: where they lie, or what they hold.
+
+    ``linked`` are large, and stay as they are.
+    """
+
+    config: str
+    linked: tuple[Path, ...] = ()
+    copied: dict[str, Path] = dataclasses.field(default_factory=dict)
+    written: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class Placement(ABC):
+    """A way to bring models to one Triton.
+
+    Args:
+        pyfunc: what the Python of a version may take.
+    """
+
+    def __init__(self, pyfunc: PyfuncLimits = _USUAL) -> None:
+        self._pyfunc = pyfunc
 
     def place(
         self,
@@ -76,7 +96,7 @@ class Placement(Protocol):
         Raises:
             OSError: no space, no right to write.
         """
-        ...
+        return self._lay(name, _layout(package, backend, split, device, self._pyfunc))
 
     def resize(
         self,
@@ -91,11 +111,7 @@ class Placement(Protocol):
         The arguments, what is returned and what is raised are those of ``place``. Triton answers
         meanwhile, by the copies that it has.
         """
-        ...
-
-    def remove(self, name: str) -> None:
-        """Removes what ``place`` left; nothing there is no error."""
-        ...
+        return self._change(name, _layout(package, backend, split, device, self._pyfunc))
 
     def place_probe(self, name: str) -> Overrides:
         """Brings the model that says what Triton's machine computes with (``devices``).
@@ -103,7 +119,7 @@ class Placement(Protocol):
         Raises:
             OSError: as ``place``.
         """
-        ...
+        return self._lay(name, _probe())
 
     def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
         """Brings the tiny graph that every Triton should load (``witness``).
@@ -111,54 +127,34 @@ class Placement(Protocol):
         Raises:
             OSError: as ``place``.
         """
-        ...
+        return self._lay(name, _witness(backend, device))
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Removes what ``place`` left; nothing there is no error."""
+
+    @abstractmethod
+    def _lay(self, name: str, layout: _Layout) -> Overrides:
+        """Brings a whole model."""
+
+    @abstractmethod
+    def _change(self, name: str, layout: _Layout) -> Overrides:
+        """Brings what may differ from the model that is there: configuration and settings."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """A model's configuration, and the files of its version: where they lie, or what they hold.
-
-    ``linked`` are large, and stay as they are.
-    """
-
-    config: str
-    linked: tuple[Path, ...] = ()
-    copied: dict[str, Path] = dataclasses.field(default_factory=dict)
-    written: dict[str, str] = dataclasses.field(default_factory=dict)
-
-
-class SharedRepository:
-    """A model repository folder that Triton reads too.
+class SharedRepository(Placement):
+    """A model repository folder that Triton reads too; a load call carries nothing.
 
     Layout: ``<folder>/<name>/{config.pbtxt,1/model.onnx,1/model.py}``, moved into place whole.
-
-    Args:
-        folder: the repository.
-        pyfunc: what the Python of a version may take.
     """
 
     def __init__(self, folder: Path, pyfunc: PyfuncLimits = _USUAL) -> None:
+        super().__init__(pyfunc)
         self._folder = folder
-        self._pyfunc = pyfunc
 
-    def place(
-        self,
-        name: str,
-        package: Path,
-        backend: str,
-        split: InstanceSplit,
-        device: DeviceKind | None = None,
-    ) -> Overrides:
-        """Lays the model out; the load call carries nothing."""
-        return self._lay(name, _layout(package, backend, split, device, self._pyfunc))
-
-    def place_probe(self, name: str) -> Overrides:
-        """Lays it out like a model."""
-        return self._lay(name, _probe())
-
-    def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
-        """Lays it out like a model."""
-        return self._lay(name, _witness(backend, device))
+    def remove(self, name: str) -> None:
+        """Removes the model's folder."""
+        shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def _lay(self, name: str, layout: _Layout) -> Overrides:
         aside = self._folder / f".{name}"
@@ -176,82 +172,37 @@ class SharedRepository:
         aside.rename(self._folder / name)
         return {}
 
-    def resize(
-        self,
-        name: str,
-        package: Path,
-        backend: str,
-        split: InstanceSplit,
-        device: DeviceKind | None = None,
-    ) -> Overrides:
-        """Replaces the configuration, and what an engine is told beside its files."""
+    def _change(self, name: str, layout: _Layout) -> Overrides:
         model = self._folder / name
         texts = {
-            f"{triton_config.VERSION_FOLDER}/{file}": text
-            for file, text in _settings(package, self._pyfunc, split).items()
+            f"{triton_config.VERSION_FOLDER}/{file}": text for file, text in layout.written.items()
         }
-        for file, text in {**texts, _CONFIG: _config(package, backend, split, device)}.items():
+        for file, text in {**texts, _CONFIG: layout.config}.items():
             aside = (model / file).with_name(f".{Path(file).name}")
             aside.write_text(text, encoding="utf-8")
             aside.replace(model / file)
         return {}
 
-    def remove(self, name: str) -> None:
-        """Removes the model's folder."""
-        shutil.rmtree(self._folder / name, ignore_errors=True)
 
-
-class UploadedFiles:
+class UploadedFiles(Placement):
     """A Triton with no folder in common: the load call carries the configuration and the files."""
-
-    def __init__(self, pyfunc: PyfuncLimits = _USUAL) -> None:
-        self._pyfunc = pyfunc
-
-    def place(
-        self,
-        name: str,
-        package: Path,
-        backend: str,
-        split: InstanceSplit,
-        device: DeviceKind | None = None,
-    ) -> Overrides:
-        """Reads the files into the load call's parameters."""
-        del name
-        return _upload_of(_layout(package, backend, split, device, self._pyfunc))
-
-    def place_probe(self, name: str) -> Overrides:
-        """Reads its files in the same way."""
-        del name
-        return _upload_of(_probe())
-
-    def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
-        """Reads its files in the same way."""
-        del name
-        return _upload_of(_witness(backend, device))
-
-    def resize(
-        self,
-        name: str,
-        package: Path,
-        backend: str,
-        split: InstanceSplit,
-        device: DeviceKind | None = None,
-    ) -> Overrides:
-        """The same as ``place``: Triton compares what it is sent with what it has."""
-        return self.place(name, package, backend, split, device)
 
     def remove(self, name: str) -> None:
         """Nothing was left: Triton removes what it was sent."""
 
+    def _lay(self, name: str, layout: _Layout) -> Overrides:
+        del name
+        folder = f"file:{triton_config.VERSION_FOLDER}"
+        return {
+            "config": triton_config.as_json(layout.config),
+            **{f"{folder}/{file.name}": file.read_bytes() for file in layout.linked},
+            **{f"{folder}/{file}": source.read_bytes() for file, source in layout.copied.items()},
+            **{f"{folder}/{file}": text.encode() for file, text in layout.written.items()},
+        }
 
-def _upload_of(layout: _Layout) -> Overrides:
-    folder = f"file:{triton_config.VERSION_FOLDER}"
-    return {
-        "config": triton_config.as_json(layout.config),
-        **{f"{folder}/{file.name}": file.read_bytes() for file in layout.linked},
-        **{f"{folder}/{name}": source.read_bytes() for name, source in layout.copied.items()},
-        **{f"{folder}/{name}": text.encode() for name, text in layout.written.items()},
-    }
+    def _change(self, name: str, layout: _Layout) -> Overrides:
+        # Triton compares what it is sent with what it has.
+        return self._lay(name, layout)
 
 
 def _layout(

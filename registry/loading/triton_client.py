@@ -70,7 +70,6 @@ class Triton(Protocol):
 
     async def held(self, names: Iterable[str]) -> Mapping[str, ModelInstances]:
         """Those of the models in ``names`` that are ready, and how each is run."""
-        ...
 
     async def load(self, name: str, overrides: Overrides) -> None:
         """Loads a model from the repository, or from ``overrides`` (config and files).
@@ -81,11 +80,9 @@ class Triton(Protocol):
         Raises:
             TritonRefusedError: with Triton's words.
         """
-        ...
 
     async def unload(self, name: str) -> None:
         """Unloads a model; one that is not there is no error."""
-        ...
 
     async def infer(
         self, name: str, inputs: Mapping[str, NDArray[np.number]], request_id: str = ""
@@ -97,7 +94,6 @@ class Triton(Protocol):
         Raises:
             TritonRefusedError: the model failed, or answers a probe of tokens with NaN.
         """
-        ...
 
     async def outputs(
         self, name: str, inputs: Mapping[str, NDArray[np.generic]]
@@ -107,7 +103,6 @@ class Triton(Protocol):
         Raises:
             TritonRefusedError: the model failed, or has another output.
         """
-        ...
 
 
 class GrpcTriton:

@@ -81,7 +81,6 @@ class ModelRegistry(Protocol):
 
     async def models(self) -> tuple[RegisteredModel, ...]:
         """Every registered model."""
-        ...
 
     async def changed_models(self, since: int) -> tuple[RegisteredModel, ...]:
         """Models that changed at ``since`` (as ``RegisteredModel.changed``) or later.
@@ -89,23 +88,18 @@ class ModelRegistry(Protocol):
         New and removed versions change a model; aliases and removed models are seen only in
         ``models``. Raises ``SourceRefusedError`` too, if the registry can't say it.
         """
-        ...
 
     async def model(self, name: str) -> RegisteredModel | None:
         """One registered model; None if there is none of that name."""
-        ...
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         """A model's versions whose registration has ended well, newest first."""
-        ...
 
     async def set_tag(self, version: RegisteredVersion, key: str, value: str) -> None:
         """Sets a tag of a version."""
-        ...
 
     async def set_alias(self, model: str, alias: str, number: str) -> None:
         """Lets an alias of a model name one of its versions."""
-        ...
 
 
 class RunArtifacts(Protocol):
@@ -118,7 +112,6 @@ class RunArtifacts(Protocol):
             SourceRefusedError: it can't be written there, and trying again soon would not help.
             SourceUnavailableError: MLflow is away.
         """
-        ...
 
 
 class MlflowRegistry:

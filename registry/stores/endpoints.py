@@ -37,7 +37,6 @@ class EndpointStore(Protocol):
         Raises:
             OSError: nobody can know them now: their folder is away, or the cluster never answered.
         """
-        ...
 
     def get(self, name: str) -> ModelEndpoint | None:
         """One endpoint, or None if there is none.
@@ -45,7 +44,6 @@ class EndpointStore(Protocol):
         Raises:
             EndpointUnreadableError: what is stored is not an endpoint.
         """
-        ...
 
     def put(self, endpoint: ModelEndpoint) -> ModelEndpoint:
         """Writes against ``metadata.revision``; an empty revision creates.
@@ -56,15 +54,12 @@ class EndpointStore(Protocol):
         Raises:
             EndpointConflictError: someone else wrote, created or removed it in the meantime.
         """
-        ...
 
     def delete(self, name: str) -> None:
         """Removes an endpoint; one that is not there is no error."""
-        ...
 
     def tell_refused(self) -> None:
         """Writes the reason where people look, for each endpoint that can't be read."""
-        ...
 
 
 class FileEndpointStore:

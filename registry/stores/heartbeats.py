@@ -26,11 +26,9 @@ class Heartbeats(Protocol):
         Raises:
             OSError: it can't be written.
         """
-        ...
 
     def get(self) -> ControllerBeat | None:
         """The last one; None if there is none, or it can't be read now."""
-        ...
 
 
 class FileHeartbeats:

@@ -22,7 +22,6 @@ class Reports(Protocol):
     @property
     def disconnected(self) -> bool:
         """Whether no report can reach us now, so that a missing heartbeat means nothing."""
-        ...
 
     def list(self) -> tuple[LoaderReport, ...]:
         """The last report of every loader, old ones included.
@@ -30,11 +29,9 @@ class Reports(Protocol):
         Raises:
             OSError: they could not be listed even once: their folder or the cluster is away.
         """
-        ...
 
     def get(self, loader: str) -> LoaderReport | None:
         """One loader's last report, if it left one that can be read."""
-        ...
 
     def put(self, report: LoaderReport) -> None:
         """Replaces the loader's report.
@@ -42,7 +39,6 @@ class Reports(Protocol):
         Raises:
             OSError: it is not written, or not whole; put it again.
         """
-        ...
 
     def beat(self, report: LoaderReport) -> None:
         """Says that the loader lives, and that its report stands but for its time.
@@ -53,14 +49,12 @@ class Reports(Protocol):
         Raises:
             OSError: it can't be written.
         """
-        ...
 
     def leave(self, loader: str) -> None:
         """Called when a loader ends as it was told to.
 
         If its Triton ends with it, nobody should count on either from now on.
         """
-        ...
 
 
 class FileReports:

@@ -91,11 +91,9 @@ class WatchStream(Protocol):
             UnreadableEventError: an event is not what the API promises.
             ApiRefusedError: the server said so in an event, such as ``ExpiredError``.
         """
-        ...
 
     def close(self) -> None:
         """Ends the watch for its reader. May be called from any thread, and twice."""
-        ...
 
 
 class Reader(Protocol):
@@ -115,7 +113,6 @@ class Reader(Protocol):
             ApiRefusedError: the server will not.
             AccessError: this process can't sign in.
         """
-        ...
 
     def watch(
         self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
@@ -128,4 +125,3 @@ class Reader(Protocol):
             seconds: time after which the server ends the watch.
             silence_seconds: without a byte for this time the stream breaks.
         """
-        ...

@@ -6,19 +6,17 @@ import celpy
 import pytest
 import yaml
 from celpy.adapter import json_to_cel
+from chart_definition import crd
 from helm_chart import CHART, SPACE, one, policies, refusal
 
 from contracts.ceilings import CEILINGS, POOLS
-from headrace.crd import ceilings as file
 
 SOME = ("ceilings.instances=4", "ceilings.timeoutSeconds=2.5", "ceilings.unkWords=0")
 
 
 def test_the_chart_holds_the_expressions_as_they_are_made_now() -> None:
     held = (CHART / "files" / "ceilings.yaml").read_text(encoding="utf-8")
-    assert held == file.as_yaml(), (
-        "run: python -P -m headrace.crd.ceilings charts/headrace/files/ceilings.yaml"
-    )
+    assert held == crd.ceilings_as_yaml(), "run: python -P charts/crd.py"
 
 
 def test_the_values_are_the_tables_rows() -> None:
@@ -69,7 +67,7 @@ def test_a_ceiling_that_is_none_is_refused(wrong: str) -> None:
 
 
 def test_every_ceiling_is_yaml_that_the_template_can_read() -> None:
-    rows = yaml.safe_load(file.as_yaml())
+    rows = yaml.safe_load(crd.ceilings_as_yaml())
     assert [row["name"] for row in rows] == [*(each.name for each in CEILINGS), POOLS]
 
 

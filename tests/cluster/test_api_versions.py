@@ -12,12 +12,12 @@ from typing import Any
 
 import kubernetes
 import pytest
+from chart_definition import crd
 from kubernetes.client import ApiException
 from real_api_server import DEFINITIONS, RealApi, real_api_server
 from real_cluster import REHEARSAL_GROUP, until
 
 from contracts.endpoint import KIND
-from headrace.crd import definition as crd
 
 pytestmark = [pytest.mark.cluster, pytest.mark.walk]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import yaml
+from chart_definition import crd
 from real_api_server import RealApi, real_api_server
 from real_cluster import ROOT
 
 from contracts.endpoint import API_VERSION, KIND, EndpointSpec
-from headrace.crd.definition import definition
 from service.cluster import endpoints
 from service.cluster.errors import ApiRefusedError
 
@@ -127,7 +127,7 @@ def fields(shape: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[
 
 
 def test_whatever_the_schema_lets_through_is_read_or_has_a_sentence_of_ours(api: RealApi) -> None:
-    (version,) = definition()["spec"]["versions"]
+    (version,) = crd.definition()["spec"]["versions"]
     spec_shape = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     taken, sentences = 0, dict[str, dict[str, Any]]()
     for path in fields(spec_shape):

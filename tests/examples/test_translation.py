@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from loaded_script import loaded
+from own_servers import TritonProcess
 from real_triton import OverTriton, brought
 from served_models import asking, converted
 
 from contracts.endpoint import EndpointLimits
 from contracts.tasks import Task
 from gateway.engine.triton import TritonEngine
-from headrace.stack.triton import TritonProcess
 from registry.packages.store import PackageStore
 
 pytestmark = [

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from gateway_process import Running, gateway_at, lay_out, put, start
+from gateway_process import Running, gateway_at, lay_out, on_an_echo, put, start
 from gateway_world import endpoint_of, text_of
 from network_calls import addresses
 
@@ -112,8 +112,7 @@ async def test_gateways_hash_callers_alike_and_with_the_installations_secret(
 
 async def test_a_request_on_its_way_is_answered_before_it_ends(tmp_path: Path) -> None:
     lay_out_endpoint(tmp_path)
-    slow = ("--engine", "simulated", "--simulated-batch-seconds", "0.1")
-    async with gateway_at(tmp_path, *slow) as running:
+    async with gateway_at(tmp_path, program=on_an_echo(0.1)) as running:
         # Batches of 8 at 0.1 s each, seconds in all: it is seen on its way for sure.
         texts = [text_of(1 + number % 16) for number in range(256)]
         request = asyncio.create_task(

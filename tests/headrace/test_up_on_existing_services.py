@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import pytest
+from own_servers import KafkaProcess, MlflowProcess, TritonProcess
 from running_stack import EXAMPLE_ENDPOINT, HEADRACE, labels_of, running_stack
 from waiting import until
-
-from headrace.stack.kafka import KafkaProcess
-from headrace.stack.mlflow import MlflowProcess
-from headrace.stack.triton import TritonProcess
 
 pytestmark = pytest.mark.real
 

@@ -10,12 +10,12 @@ import mlflow
 import numpy as np
 import onnx
 import pytest
+from own_servers import MlflowProcess
 from page_snippets import ROOT, of
 from registry_fakes import KEYS
 from tiny_models import TEXTS, classifier, tokenizer
 
 from contracts.manifest import Manifest
-from headrace.stack.mlflow import MlflowProcess
 from registry.conversions.launcher import SubprocessLauncher, SubprocessOptions
 from registry.conversions.messages import ConversionFailure, ConversionRequest, PublishedPackage
 from registry.conversions.publication import PublishingLauncher

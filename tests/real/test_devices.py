@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from model_processes import model_processes
 from own_ports import own_ports
+from own_servers import TritonProcess
 from real_triton import published, reached
 from registry_fakes import endpoint
 
@@ -18,7 +19,7 @@ from contracts.loading import DeviceKind, LoaderReport
 from contracts.manifest import MANIFEST, Manifest
 from contracts.model import ModelRef
 from headrace.stack import triton as embedded
-from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
+from headrace.stack.triton import TritonFiles, TritonServer
 from registry.errors import TritonRefusedError
 from registry.loading import warmup
 from registry.loading.devices import PROBE_MODEL, Devices, Promise

@@ -7,12 +7,12 @@ import numpy as np
 import onnxruntime
 import pytest
 from fixed_graphs import OUTPUT, WIDTH, batch_of
+from own_servers import TritonProcess
 from real_triton import reached
 from registry_fakes import manifest
 
 from contracts.manifest import CONFIG_PYTHON, DEVICE_PROOF, MANIFEST, MODEL_ONNX, FixedSpec
 from contracts.tensors import Datatype, TensorSpec
-from headrace.stack.triton import TritonProcess
 from registry.errors import TritonRefusedError
 from registry.loading.placement import UploadedFiles
 from registry.loading.splits import InstanceSplit

@@ -19,6 +19,7 @@ from fake_mlflow import FakeMlflow, serve
 from gateway_world import call_of, endpoint_of, tokenizer_json, writer_of
 from model_processes import model_processes
 from msgspec.structs import replace
+from own_servers import TritonProcess
 from pipeline_world import World, world_of
 from promotable import assert_promotable
 from real_triton import brought
@@ -38,7 +39,6 @@ from gateway.engine.triton import TritonEngine
 from gateway.errors import ModelUnavailableError
 from gateway.inference.generation import Generation, Text
 from gateway.packages import ServedModel
-from headrace.stack.triton import TritonProcess
 from registry.conversions.messages import ConversionRequest
 from registry.convert import package
 from registry.convert.parity.continuations import Decoder

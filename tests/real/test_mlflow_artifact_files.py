@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from own_servers import MlflowProcess
 from registry_fakes import packed
 
-from headrace.stack.mlflow import MlflowProcess
 from registry.packages.store import PackageMissingError, PackageStore
 from service.mlflow_artifact_files import MlflowArtifactFiles
 

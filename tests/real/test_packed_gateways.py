@@ -11,8 +11,9 @@ import h200_times
 import httpx
 import numpy as np
 import pytest
-from gateway_process import Running, gateway_at, lay_out_packages, put
+from gateway_process import ON_TRITONS, Running, gateway_at, lay_out_packages, put
 from gateway_world import WORDS, endpoint_of, manifest_of
+from own_servers import TritonProcess
 from real_triton import reached
 
 from contracts import gpu_faults
@@ -22,7 +23,6 @@ from contracts.manifest import Manifest
 from contracts.tasks import INPUT_IDS, ROW_STARTS, Task
 from gateway.engine.protocol import EngineBusyError, EngineModelError, Work
 from gateway.engine.triton import TritonEngine
-from headrace.stack.triton import TritonProcess
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.triton_config import as_json, render_packed
 from registry.packages.triton_files import triton_file
@@ -45,13 +45,12 @@ def embedder() -> Manifest:
 
 async def load(triton: TritonProcess, name: str) -> None:
     """Has Triton pretend to be the packed engine of an H200."""
-    folder = triton_file("python_model").parents[1]
     files = {
-        "model.py": folder / "simulated_accelerator" / "model.py",
-        "accelerator_times.py": folder / "simulated_accelerator" / "accelerator_times.py",
-        "packed_joining.py": folder / "packed_model" / "packed_joining.py",
+        "model.py": h200_times.SIMULATED / "model.py",
+        "accelerator_times.py": h200_times.SIMULATED / "accelerator_times.py",
+        "packed_joining.py": triton_file("packed_model", "packed_joining.py"),
         "gpu_faults.py": Path(gpu_faults.__file__),
-        "packed_timetable.py": folder / "packed_model" / "packed_timetable.py",
+        "packed_timetable.py": triton_file("packed_model", "packed_timetable.py"),
         "accelerator.json": h200_times.H200,
     }
     config = render_packed(task=Task.TEXT_EMBEDDING, width=WIDTH, type_ids=False, threads=1)
@@ -88,7 +87,7 @@ async def serving(home: Path, triton: TritonProcess, count: int) -> AsyncIterato
     )
     async with AsyncExitStack() as gateways:
         yield [
-            await gateways.enter_async_context(gateway_at(home, "--engine", "triton"))
+            await gateways.enter_async_context(gateway_at(home, program=ON_TRITONS))
             for _ in range(count)
         ]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from own_ports import own_ports
+from own_servers import TritonProcess
 from real_triton import reached
 from registry_fakes import endpoint, manifest
 from tiny_encoders import LONGEST, VOCABULARY, write_encoder
@@ -26,7 +27,7 @@ from contracts.model import ModelRef
 from contracts.tasks import Task, packed_inputs
 from contracts.tensors import Datatype, TensorSpec
 from headrace.stack import provision, triton
-from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
+from headrace.stack.triton import TritonFiles, TritonServer
 from registry.convert import package
 from registry.loading.devices import PROBE_MODEL, Devices, Promise
 from registry.loading.loader import Loader

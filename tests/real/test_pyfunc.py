@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from own_servers import TritonProcess
 from pyfunc_models import MISCHIEF, PRICES, logged
 from real_triton import OverTriton, brought, reached
 from served_models import asking, converted
@@ -21,7 +22,6 @@ from contracts.endpoint import EndpointLimits as OfRequests
 from contracts.model import ModelRef
 from gateway.engine.triton import TritonEngine
 from gateway.packages import ServedModel, open_package
-from headrace.stack.triton import TritonProcess
 from registry.loading.placement import SharedRepository
 from registry.loading.prober import Prober
 from registry.loading.triton_client import GrpcTriton

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from loaded_script import loaded
 from numpy.typing import NDArray
+from own_servers import TritonProcess
 from real_triton import OverTriton, brought
 from served_models import asking, converted
 
@@ -20,7 +21,6 @@ from contracts.endpoint import EndpointLimits
 from gateway.engine.protocol import Work
 from gateway.engine.triton import TritonEngine
 from gateway.packages import ServedModel
-from headrace.stack.triton import TritonProcess
 from registry.packages.store import PackageStore
 
 pytestmark = pytest.mark.real

@@ -12,15 +12,16 @@ from pathlib import Path
 import httpx
 import pytest
 import waiting
-from gateway_process import Running, gateway_at
+from gateway_process import ON_TRITONS, Running, gateway_at
 from gateway_world import endpoint_of
+from no_devices import NoDevices
 from own_ports import own_ports
+from own_servers import TritonProcess
 from real_triton import published, reached
 
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import WAKE_PATH, LoaderReport
 from contracts.model import ModelRef
-from headrace.stack.triton import TritonProcess
 from registry.loader_main import answer_waking
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
@@ -101,8 +102,10 @@ async def ask(gateway: Running, name: str = NAME, **headers: str) -> httpx.Respo
 async def gateway(home: Home, name: str) -> AsyncIterator[Running]:
     """A gateway that is ready, which it is whether its model sleeps or not."""
     cache = home.folder / "cache" / name
-    flags = ("--engine", "triton", "--package-cache", str(cache))
-    async with gateway_at(home.folder, *flags, begun="gateway listens") as running:
+    flags = ("--package-cache", str(cache))
+    async with gateway_at(
+        home.folder, *flags, begun="gateway listens", program=ON_TRITONS
+    ) as running:
         ready = running.operations.base_url.join("/readyz")
         await until(lambda: httpx.get(ready, timeout=60).is_success, "the gateway is ready")
         yield running
@@ -170,6 +173,7 @@ def loader_of(
         placement=UploadedFiles(),
         reports=FileReports(home.folder / "reports"),
         demand=client,
+        devices=NoDevices(),
     )
 
 

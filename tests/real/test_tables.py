@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_servers import TritonProcess
 
 pytest.importorskip("skl2onnx", reason="needs the extra tables")
 pytest.importorskip("xgboost", reason="needs the extra tables")
@@ -14,7 +15,6 @@ from served_models import asking, converted
 from table_models import classifier, logged, people, tensors_of
 
 from gateway.engine.triton import TritonEngine
-from headrace.stack.triton import TritonProcess
 from registry.packages.store import PackageStore
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("ignore")]  # MLflow's own

@@ -14,13 +14,16 @@ from typing import Any
 
 import certificates
 import grpc
+import h200_times
 import httpx
 import numpy as np
 import onnxruntime
 import pytest
 from loaded_script import loaded
 from model_processes import model_processes
+from no_devices import NoDevices
 from own_ports import own_ports
+from own_servers import TritonProcess
 from real_triton import OverTriton, reached
 from registry_fakes import endpoint
 from served_models import asked, converted
@@ -41,7 +44,7 @@ from gateway.engine.protocol import (
     Work,
 )
 from gateway.engine.triton import TritonEngine
-from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer, control_key
+from headrace.stack.triton import TritonFiles, TritonServer, control_key
 from registry.convert import package
 from registry.errors import (
     BackendMissingError,
@@ -60,7 +63,6 @@ from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import GrpcTriton
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore
-from registry.packages.triton_files import triton_file
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.reports import FileReports
 from service.mutual_tls import MutualTls
@@ -140,6 +142,7 @@ class TritonHarness:
             triton=self.client,
             placement=self.placement,
             reports=self.reports,
+            devices=NoDevices(),
         )
 
     def publish(self, version: str, *, graph: bytes | None = None) -> ModelRef:
@@ -637,8 +640,7 @@ async def test_the_simulated_accelerator_answers_zeros_after_its_time(
     overrides = dict(
         UploadedFiles().place("sim", tmp_path / "source", "python", InstanceSplit(1, 1))
     )
-    model = triton_file("python_model").parents[1] / "simulated_accelerator" / "model.py"
-    overrides["file:1/model.py"] = model.read_bytes()
+    overrides["file:1/model.py"] = (h200_times.SIMULATED / "model.py").read_bytes()
     client = GrpcTriton(triton.grpc, call_seconds=CALL_SECONDS, load_seconds=LOAD_SECONDS)
     engine = TritonEngine(triton.grpc)
     try:

@@ -11,6 +11,8 @@ from time import monotonic
 import pytest
 from gateway_world import endpoint_of, model_of, text_of
 from model_processes import model_processes
+from no_devices import NoDevices
+from own_servers import TritonProcess
 from real_triton import published, reached
 from running_stack import TIMEOUT_SECONDS
 from tiny_models import classifier
@@ -29,7 +31,6 @@ from gateway.packages import StorePackages
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import FolderSource, Sources
 from gateway.telemetry.metrics import Metrics
-from headrace.stack.triton import TritonProcess
 from registry.convert import package
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
@@ -140,6 +141,7 @@ def loader_of(pool: str, triton: TritonProcess, client: GrpcTriton, folder: Path
         triton=client,
         placement=UploadedFiles(),
         reports=FileReports(folder / "reports"),
+        devices=NoDevices(),
     )
 
 

@@ -14,12 +14,12 @@ import httpx
 import pytest
 from fold_world import Topics, Workers, until
 from own_ports import own_ports
+from own_servers import KafkaProcess
 from prediction_batches import batch_of
 from prometheus_client.parser import text_string_to_metric_families
 
 from contracts import metrics
 from contracts.events import encode
-from headrace.stack.kafka import KafkaProcess
 from stats.recounting.counters import CounterRecount, recount_counters_kafka
 
 pytestmark = pytest.mark.real

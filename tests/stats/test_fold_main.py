@@ -8,10 +8,10 @@ import pytest
 from fold_world import FIRST_TIME, Topics, Workers, agree, until
 from idle_processes import spinning
 from kafka_proxy import SYNC_GROUP, KafkaProxy
+from own_servers import KafkaProcess
 
 from contracts.events import EventBatch, encode
 from contracts.windows import RANGE_MESSAGES
-from headrace.stack.kafka import KafkaProcess
 
 pytestmark = pytest.mark.real
 

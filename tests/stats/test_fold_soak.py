@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 from fold_world import FIRST_TIME, Topics, Workers, agree, until
+from own_servers import KafkaProcess
 from soak_record import record
 
 from contracts.events import encode
-from headrace.stack.kafka import KafkaProcess
 
 pytestmark = [pytest.mark.real, pytest.mark.soak, pytest.mark.timeout(900)]
 

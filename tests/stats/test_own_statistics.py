@@ -9,12 +9,12 @@ import pytest
 from fold_world import Topics, Workers, until
 from gateway_process import Running, gateway_at, lay_out, put
 from gateway_world import endpoint_of
+from own_servers import KafkaProcess
 
 from contracts.endpoint import ModelEndpoint, UnkWords
 from contracts.rollout import CustomStatistic, StatisticKind
 from contracts.windows import WindowAggregate
 from headrace.commands.unk_words import by_version
-from headrace.stack.kafka import KafkaProcess
 from measures.merging import merge
 from stats.reading.record_log import windows_since
 from stats.recounting.recount import RecountScope, recount_kafka

@@ -5,11 +5,12 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import echo_engine
 import httpx
 from gateway_world import manifest_of, tokenizer_json
 from network_calls import traced
@@ -78,25 +79,38 @@ def put(home: Path, endpoint: ModelEndpoint) -> None:
     part.replace(path)
 
 
-async def start(home: Path, *flags: str, record: Path | None = None) -> Process:
+ON_TRITONS = ("-m", "gateway.main")
+
+
+def on_an_echo(batch_seconds: float = 0.0) -> tuple[str, ...]:
+    """A gateway whose engine answers by itself, a batch in this time."""
+    return (echo_engine.__file__, str(batch_seconds), "--triton-grpc", "echo")
+
+
+async def start(
+    home: Path, *flags: str, record: Path | None = None, program: Sequence[str] = on_an_echo()
+) -> Process:
     """A process that listens on free ports; what it asks of the network is in ``record``."""
     arguments = [
-        "--home", str(home), "--engine", "echo",
-        "--http-port", "0", "--grpc-port", "0", "--operations-port", "0",
+        "--home", str(home), "--http-port", "0", "--grpc-port", "0", "--operations-port", "0",
     ]  # fmt: skip
-    program = [sys.executable, "-P", "-m", "gateway.main", *arguments, *flags]
+    command = [sys.executable, "-P", *program, *arguments, *flags]
     return await asyncio.create_subprocess_exec(
-        *(traced(program, record) if record else program),
+        *(traced(command, record) if record else command),
         stderr=PIPE, env={**os.environ, "HEADRACE_LOG_STYLE": "json"},
     )  # fmt: skip
 
 
 @asynccontextmanager
 async def gateway_at(
-    home: Path, *flags: str, begun: str = "replica serves", record: Path | None = None
+    home: Path,
+    *flags: str,
+    begun: str = "replica serves",
+    record: Path | None = None,
+    program: Sequence[str] = on_an_echo(),
 ) -> AsyncIterator[Running]:
     """A process that serves what is in the home; ``begun`` is a line of its log, waited for."""
-    process = await start(home, *flags, record=record)
+    process = await start(home, *flags, record=record, program=program)
     async with (
         httpx.AsyncClient(trust_env=False, timeout=60) as http,
         httpx.AsyncClient(trust_env=False, timeout=60) as operations,

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from no_devices import NoDevices
 from registry_fakes import (
     COPIES,
     THREADS,
@@ -27,6 +28,7 @@ from registry.errors import SourceUnavailableError
 from registry.loading.devices import Devices, Promise
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
+from registry.loading.placement import Placement
 from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import Overrides
 from registry.packages.device_proof import DeviceProof
@@ -86,10 +88,11 @@ class StoreAwayError(SourceUnavailableError):
         super().__init__("the store is away")
 
 
-class NoPlacement:
-    """A ``Placement`` that notes what it is asked for, and tells ``FakeTriton`` how many copies."""
+class NoPlacement(Placement):
+    """Notes what it is asked for, and tells ``FakeTriton`` how many copies."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.placed: list[tuple[str, str]] = []
         self.resized: list[tuple[str, str, InstanceSplit]] = []
         self.removed: list[str] = []
@@ -132,6 +135,12 @@ class NoPlacement:
         self.devices[name] = device
         return {}
 
+    def _lay(self, name: str, layout: object) -> Overrides:
+        raise NotImplementedError
+
+    def _change(self, name: str, layout: object) -> Overrides:
+        raise NotImplementedError
+
 
 class LoaderHarness:
     """A loader with everything around it in memory, and a clock that a test moves."""
@@ -156,7 +165,7 @@ class LoaderHarness:
             triton=self.triton,
             placement=self.placement,
             reports=self.reports,
-            devices=None if self.promise is None else self._devices(self.promise),
+            devices=NoDevices() if self.promise is None else self._devices(self.promise),
             now=lambda: self.time,
         )
 

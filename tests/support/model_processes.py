@@ -1,8 +1,7 @@
 """The processes in which a local Triton runs the models of its Python backend."""
 
 import psutil
-
-from headrace.stack.triton import TritonProcess
+from own_servers import TritonProcess
 
 PROGRAM = "triton_python_backend_stub"
 

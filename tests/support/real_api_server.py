@@ -12,10 +12,10 @@ from typing import Any
 import kubernetes
 import pytest
 import yaml
+from chart_definition import crd
 from cluster_guard import take_cluster
 from kubernetes.client import ApiException
 
-from headrace.crd import definition as crd
 from service.cluster import access
 from service.cluster.client import ClusterClient
 from service.cluster.errors import AccessError

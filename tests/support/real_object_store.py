@@ -14,8 +14,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from own_ports import own_ports
-
-from headrace.stack.own_process import OwnProcess
+from own_servers import OwnProcess
 
 BUCKET = "models"
 ACCESS_KEY = "headrace"

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 from gateway_world import FakeEngine, manifest_of, tokenizer_json
+from no_devices import NoDevices
 from numpy.typing import NDArray
+from own_servers import TritonProcess
 from registry_fakes import endpoint
 from tiny_models import classifier
 
@@ -15,7 +17,6 @@ from contracts.manifest import MODEL_ONNX, TOKENIZER
 from contracts.model import ModelRef
 from gateway.engine.protocol import Prompt, TokenStream, Work
 from gateway.engine.triton import TritonEngine
-from headrace.stack.triton import TritonProcess
 from registry.convert import package
 from registry.errors import TritonUnavailableError
 from registry.loading.loader import Loader
@@ -105,6 +106,7 @@ async def brought(
         triton=client,
         placement=placement or SharedRepository(triton.server.model_repository),
         reports=reports,
+        devices=NoDevices(),
     )
     while await loader.step():
         pass

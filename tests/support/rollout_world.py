@@ -21,6 +21,7 @@ from fake_object_store import BUCKET, FakeObjectStore
 from fake_object_store import serve as serve_objects
 from http_server import Answer, Request
 from loader_harness import NoPlacement
+from no_devices import NoDevices
 from registry_fakes import (
     KEYS,
     FakeTriton,
@@ -196,6 +197,7 @@ class RolloutWorld:
             placement=NoPlacement(),
             reports=self.reports,
             now=lambda: self.time,
+            devices=NoDevices(),
         )
         self.collection = GarbageCollection(
             1,

@@ -19,6 +19,7 @@ from itertools import count
 from typing import Any, Protocol
 
 import h200_times
+from echo_engine import EchoEngine
 
 from bench import corpus
 from contracts.loading import CostPoint
@@ -27,7 +28,6 @@ from gateway.batching.packed_costs import TokenCosts
 from gateway.batching.packed_schedule import MESSAGE_SECONDS, PackedSchedule
 from gateway.batching.schedule import Schedule
 from gateway.batching.waiting_rows import Batch, Row, Slots, WaitingRows
-from gateway.engine.echo import EchoEngine
 from gateway.engine.fleet import Flight, Replica
 from preprocess.buckets import automatic_buckets, bucket_of
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import packed_files
+from own_servers import TritonProcess
 
 from contracts import gpu_faults
 from contracts.tasks import Task
-from headrace.stack.triton import TritonFiles, TritonProcess, TritonServer
+from headrace.stack.triton import TritonFiles, TritonServer
 from registry.packages import triton_config
 from registry.packages.triton_files import triton_file
 

@@ -36,7 +36,6 @@ class MetricCounter(Protocol):
 
     def increment(self, value: float) -> None:
         """Adds."""
-        ...
 
 
 class Counts:

@@ -82,15 +82,12 @@ class RunResult(Protocol):
     @property
     def tokens(self) -> int:
         """That are computed, those that fill up included."""
-        ...
 
     def values(self) -> np.ndarray:
         """Waits for what was computed; raises what failed."""
-        ...
 
     def seconds(self) -> float:
         """How long the device computed; once ``values`` are there."""
-        ...
 
 
 class Meter(Protocol):
@@ -98,15 +95,12 @@ class Meter(Protocol):
 
     def note_run(self, messages: int, tokens: int, computed: int, seconds: float) -> None:
         """A run is over: its messages, their tokens, all that were computed, and its time."""
-        ...
 
     def note_refusal(self) -> None:
         """A request found too much held."""
-        ...
 
     def note_retry(self, messages: int) -> None:
         """Requests of a run that failed are tried again, each by itself."""
-        ...
 
 
 class NoMeter:
@@ -127,11 +121,9 @@ class Runner(Protocol):
 
     def begin(self, ids: np.ndarray, starts: np.ndarray, types: np.ndarray | None) -> RunResult:
         """Starts a run; may wait until it is over."""
-        ...
 
     def free_memory(self) -> None:
         """Gives back memory that nothing uses."""
-        ...
 
 
 class Replies(Protocol):
@@ -139,19 +131,15 @@ class Replies(Protocol):
 
     def answer(self, asked: PackedRequest, values: np.ndarray) -> None:
         """Sends values."""
-        ...
 
     def fail(self, asked: PackedRequest, reason: str) -> None:
         """Sends an error."""
-        ...
 
     def drop(self, asked: PackedRequest) -> None:
         """Ends a request whose caller is gone."""
-        ...
 
     def is_gone(self, asked: PackedRequest) -> bool:
         """Whether the caller gave up."""
-        ...
 
 
 def check_request(asked: PackedRequest, limits: RunLimits) -> PackedRequest:

@@ -79,11 +79,9 @@ class TextEngine(Protocol):
 
         ``length`` is what rows are padded to, by engines that pad.
         """
-        ...
 
     def outputs(self, texts: TokenisedTexts) -> Floats:
         """The answers to all texts in batches, joined: float32 ``[texts, n]`` or of tokens."""
-        ...
 
 
 class GraphEngine:

@@ -40,7 +40,6 @@ class PackedRunner(Protocol):
         types: NDArray[np.uint8] | None = None,
     ) -> Floats:
         """The answers, float32 ``[n, width]``, or ``[T, width]`` of tasks with one a token."""
-        ...
 
 
 class PackedTextEngine:

@@ -64,7 +64,6 @@ class RowEngine(Protocol):
 
     def run(self, tensors: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
         """Its one output, float32 ``[rows, width]``, of ``ENGINE_FEATURES``."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 import asyncio
 
 import numpy as np
+from echo_engine import EchoEngine, SimulatedCost
 
-from gateway.engine.echo import EchoEngine, SimulatedCost
 from gateway.engine.protocol import Work
 
 

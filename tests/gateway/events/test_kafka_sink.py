@@ -12,6 +12,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_topics import read_topic
+from own_servers import KafkaProcess
 from waiting import until
 
 from contracts.backoff import Backoff
@@ -20,7 +21,6 @@ from gateway.events.buffer import EventBuffer
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.outbox import Outbox
 from gateway.events.publisher import MessageRefusedError, Pace, Publisher
-from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError, Topics
 
 pytestmark = pytest.mark.real

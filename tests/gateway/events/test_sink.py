@@ -7,10 +7,10 @@ from typing import Protocol
 import pytest
 from kafka_topics import read_topic
 from memory_sink import MemorySink
+from own_servers import KafkaProcess
 
 from gateway.events.kafka_sink import KafkaSettings, KafkaSink
 from gateway.events.publisher import EventSink, MessageRefusedError, SinkUnavailableError
-from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress, Topic
 
 PATIENCE = 60.0

@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from own_servers import KafkaProcess
 from typer.testing import CliRunner
 
 from contracts.endpoint import EndpointSpec, EndpointStatus, Metadata, ModelEndpoint
@@ -20,7 +21,6 @@ from headrace.cli import app
 from headrace.commands.label import PairLabel, judge_labels
 from headrace.commands.label_rollout import KafkaPairLog, PairLog, RolloutPairs
 from headrace.errors import NotRunningError, RefusedError
-from headrace.stack.kafka import KafkaProcess
 from headrace.stack.state import claim_home
 from registry.stores.endpoints import FileEndpointStore
 from service.kafka import KafkaAddress, KafkaAwayError, TopicMissingError, Topics

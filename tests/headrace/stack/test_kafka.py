@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from own_ports import own_ports
+from own_servers import KafkaProcess, takes_connections
 
 from headrace.errors import ServiceFailedError
 from headrace.stack.kafka import (
     KAFKA_VERSION,
     KafkaFiles,
     KafkaNode,
-    KafkaProcess,
-    answers,
     find_java,
     format_command,
     lay_out,
@@ -111,7 +110,7 @@ def test_jars_that_somebody_else_brought_are_found(tmp_path: Path) -> None:
 
 
 def test_nobody_at_the_port_is_no_answer(tmp_path: Path) -> None:
-    assert not answers(KafkaNode(tmp_path, port=1))
+    assert not takes_connections(KafkaNode(tmp_path, port=1))
 
 
 @pytest.mark.real
@@ -137,7 +136,7 @@ def test_a_kafka_that_cannot_start_says_why(
 def test_data_survives_a_crash(kafka: KafkaProcess) -> None:
     before = (kafka.node.data_folder / "meta.properties").read_text()
     kafka.kill9()
-    assert not answers(kafka.node)
+    assert not takes_connections(kafka.node)
     kafka.start()
     assert (kafka.node.data_folder / "meta.properties").read_text() == before
 

@@ -34,8 +34,8 @@ def record() -> StackRecord:
 def test_an_empty_folder_becomes_a_home_and_a_home_opens_again(tmp_path: Path) -> None:
     home = make(tmp_path / "home")
     assert home.endpoints.is_dir()
-    assert home.model_repository.is_dir()
-    assert make(tmp_path / "home") == home
+    assert home.repository_of("triton").is_dir()
+    assert make(tmp_path / "home").root == home.root
 
 
 def test_a_home_whose_making_was_cut_short_is_completed(tmp_path: Path) -> None:

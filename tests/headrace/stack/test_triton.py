@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_servers import answers
 
 from contracts import telemetry_off
 from contracts.loading import CONTROL_KEY
 from headrace.errors import MachineError
 from headrace.stack import install, triton
-from headrace.stack.own_process import answers
 from headrace.stack.triton import TritonFiles, TritonServer
 
 FILES = TritonFiles(Path("/cache/triton"))

@@ -14,6 +14,7 @@ from contracts.manifest import EngineKind
 from registry.errors import TritonRefusedError
 from registry.loading import splits
 from registry.loading.desired import Role, Want
+from registry.loading.placement import Placement
 from registry.loading.sizing import ModelSizer
 from registry.loading.splits import InstanceSplit
 from registry.loading.triton_client import Overrides
@@ -24,11 +25,11 @@ NAME = PACKAGE.triton_model
 FOLDER = Path("package")
 
 
-class Machine(FakeTriton):
+class Machine(FakeTriton, Placement):
     """A Triton on so many cores whose rows a second are known for each split, and its placement."""
 
     def __init__(self, rows: Mapping[tuple[int, int], float]) -> None:
-        super().__init__(models={NAME})
+        FakeTriton.__init__(self, models={NAME})
         self.now = 0.0
         self.rows = rows
         self.tried: list[InstanceSplit] = []
@@ -46,9 +47,6 @@ class Machine(FakeTriton):
         self.now += rows / self.rows.get((self.copies.get(name, 1), self.threads.get(name, 1)), 1.0)
         return rows, 4 * rows
 
-    def place(self, *_: object) -> Overrides:
-        raise AssertionError("it is placed already")
-
     def resize(
         self,
         name: str,
@@ -64,11 +62,11 @@ class Machine(FakeTriton):
     def remove(self, name: str) -> None:
         raise AssertionError(name)
 
-    def place_probe(self, name: str) -> Overrides:
-        raise AssertionError(name)
+    def _lay(self, name: str, layout: object) -> Overrides:
+        raise AssertionError("it is placed already", name, layout)
 
-    def place_witness(self, name: str, backend: str, device: DeviceKind | None) -> Overrides:
-        raise AssertionError(name, backend, device)
+    def _change(self, name: str, layout: object) -> Overrides:
+        raise AssertionError("it is asked by resize", name, layout)
 
     def sizing(
         self,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from loader_harness import LoaderHarness, names, status
+from no_devices import NoDevices
 from registry_fakes import endpoint, ref
 
 from contracts.loading import LoaderReport, WakeAnswer
@@ -52,6 +53,7 @@ class Sleepers(LoaderHarness):
             reports=self.reports,
             demand=self.asked,
             now=lambda: self.time,
+            devices=NoDevices(),
         )
 
     async def serving(self) -> LoaderReport:

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pytest
 from fake_mlflow import ARTIFACTS, FakeMlflow, serve
 from loop_clocks import ShiftedLoop, runs_on
+from own_servers import MlflowProcess
 
-from headrace.stack.mlflow import MlflowProcess
 from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.client import ForeignSourceError, MlflowConnection, check_source
 from registry.mlflow.model_registry import MlflowRegistry, RegisteredModel, RegisteredVersion

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from own_servers import MlflowProcess
 from waiting import until
 
-from headrace.stack.mlflow import MlflowProcess
 from registry.mlflow import webhook
 from registry.mlflow.client import MlflowConnection
 from registry.mlflow.webhook import WebhookEntry, WebhookListener, model_of, sign, verify

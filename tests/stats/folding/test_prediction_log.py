@@ -7,8 +7,8 @@ from fold_world import Topics
 from kafka import KafkaAdminClient
 from kafka.admin import MemberToRemove
 from kafka_proxy import SYNC_GROUP, KafkaProxy
+from own_servers import KafkaProcess
 
-from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress
 from stats.folding.prediction_log import Assignment, GroupSettings, KafkaPredictionLog
 

@@ -10,11 +10,11 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_proxy import FAULTS, KafkaProxy
+from own_servers import KafkaProcess
 from prediction_batches import batch_of, record_of
 from waiting import until
 
 from contracts.windows import EndpointWindow, WindowRecord
-from headrace.stack.kafka import KafkaProcess
 from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError, Topics
 from stats.errors import LogReplacedError, RecordTooLargeError, StalledError
 from stats.folding.record_sink import KafkaRecordSink

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 from fold_world import Topics
+from own_servers import KafkaProcess
 from prediction_batches import batch_of, event_of
 from rollout_walk import ONE, STEPS, TWO, loaded_candidate
 
@@ -22,7 +23,6 @@ from contracts.endpoint import (
 from contracts.events import EventBatch, Latency, Pairing, PredictionEvent, TextRecord, encode
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Verdict
 from contracts.windows import CALLER_ENTRIES, ON_THE_WAY_SECONDS, EvidenceCounts
-from headrace.stack.kafka import KafkaProcess
 from measures.folding import Fold
 from measures.merging import MergedWindows
 from measures.ranges import PartitionFold

@@ -20,9 +20,10 @@ import httpx
 import kubernetes
 import psutil
 import yaml
+from own_servers import KafkaProcess
 
 from bench.processes import free_port, started
-from headrace.stack.kafka import KafkaNode, KafkaProcess, prepare
+from headrace.stack.kafka import KafkaNode, prepare
 
 _FILES = Path(__file__).parents[3] / "charts" / "headrace" / "files"
 DEFINITIONS = (_FILES / "modelendpoints.crd.yaml", _FILES / "endpointrecords.crd.yaml")

@@ -1,11 +1,15 @@
-"""An engine without a model, for benchmarks of the gateway itself.
+"""An engine without a model, and the gateway's process on it.
 
-``--engine echo`` answers at once with values that depend only on the row's tokens. With ``--engine
-simulated`` each batch first takes the time of an accelerator, with a fixed cost for each batch and
-a cost for each padded token, one batch after the other.
+It answers at once with values that depend only on the row's tokens. With a ``SimulatedCost`` each
+batch first takes the time of an accelerator, with a fixed cost for each batch and a cost for each
+padded token, one batch after the other.
+
+As a program it takes the seconds of a batch and the gateway's flags, of which ``--triton-grpc``
+names the engine.
 """
 
 import asyncio
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +17,7 @@ from numpy.typing import NDArray
 
 from contracts.tasks import ROW_STARTS
 from gateway.engine.protocol import Ending, Prompt, TokenChunk, Work
+from gateway.main import main
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class EchoEngine:
         self._cost = cost
         self._free_at = 0.0
 
-    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:  # noqa: ARG002
+    async def infer(self, work: Work, timeout_seconds: float) -> NDArray[np.float32]:
         """Values in [-1, 1) from each row's tokens; padding does not enter."""
         ids = next(iter(work.tensors.values()))
         if self._cost is not None:
@@ -45,11 +50,11 @@ class EchoEngine:
         values: NDArray[np.float32] = ((seed * 7919) % 2003 / 1001.5 - 1).astype(np.float32)
         return values
 
-    def generate(self, prompt: Prompt, timeout_seconds: float) -> "EchoStream":  # noqa: ARG002
+    def generate(self, prompt: Prompt, timeout_seconds: float) -> "EchoStream":
         """The prompt again, and again."""
         return EchoStream(prompt)
 
-    async def ready(self, model: str, timeout_seconds: float) -> bool:  # noqa: ARG002
+    async def ready(self, model: str, timeout_seconds: float) -> bool:
         """Always."""
         return True
 
@@ -82,3 +87,9 @@ class EchoStream:
 
     def close(self) -> None:
         """Does nothing."""
+
+
+if __name__ == "__main__":
+    seconds = float(sys.argv[1])
+    taken = SimulatedCost(seconds) if seconds else None
+    sys.exit(main(sys.argv[2:], connect=lambda _: EchoEngine(2, taken)))

@@ -51,7 +51,7 @@ class TritonPythonModel:
         self.times: Any = None  # of what ``accelerator_times.read`` gives
         self.pipeline: Any = None
         if engine is not None:
-            import accelerator_times  # noqa: PLC0415 - only with a table it lies beside this file
+            import accelerator_times
 
             folder = Path(args["model_repository"]) / args["model_version"]
             self.times = accelerator_times.read(folder / TABLE, engine)
@@ -116,7 +116,7 @@ class SimulatedRun:
 class PretendingRunner:
     """Runs follow one another on a device that computes nothing; see ``packed_joining.Runner``."""
 
-    def __init__(self, times: Any, width: int) -> None:  # noqa: ANN401 - of a file beside this one
+    def __init__(self, times: Any, width: int) -> None:
         self._times = times
         self._width = width
         self._free_at = 0.0
@@ -145,27 +145,27 @@ class SimulatedReplies:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def answer(self, asked: Any, values: np.ndarray) -> None:  # noqa: ANN401 - as above
+    def answer(self, asked: Any, values: np.ndarray) -> None:
         """Sends values."""
         self._send(asked, pb_utils.InferenceResponse([output(self._name, values)]))
 
-    def fail(self, asked: Any, reason: str) -> None:  # noqa: ANN401
+    def fail(self, asked: Any, reason: str) -> None:
         """Sends an error."""
         self._send(asked, pb_utils.InferenceResponse(error=pb_utils.TritonError(reason)))
 
-    def drop(self, asked: Any) -> None:  # noqa: ANN401
+    def drop(self, asked: Any) -> None:
         """Ends a request whose caller is gone."""
         self.fail(asked, "engine: its caller is gone")
 
-    def is_gone(self, asked: Any) -> bool:  # noqa: ANN401
+    def is_gone(self, asked: Any) -> bool:
         """Whether the caller gave up."""
         return bool(asked.caller.is_cancelled())
 
-    def _send(self, asked: Any, response: "pb_utils.InferenceResponse") -> None:  # noqa: ANN401
+    def _send(self, asked: Any, response: "pb_utils.InferenceResponse") -> None:
         asked.caller.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 
-def build_pipeline(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
+def build_pipeline(times: Any, name: str, width: int) -> Any:
     """What joins requests, has them run and answers them.
 
     Args:
@@ -173,7 +173,7 @@ def build_pipeline(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
         name: of the output.
         width: its columns.
     """
-    from packed_joining import RunLimits, RunPipeline  # noqa: PLC0415 - see ``initialize``
+    from packed_joining import RunLimits, RunPipeline
 
     limits = RunLimits(
         run_tokens=times.most_tokens,
@@ -186,9 +186,9 @@ def build_pipeline(times: Any, name: str, width: int) -> Any:  # noqa: ANN401
     return RunPipeline(PretendingRunner(times, width), SimulatedReplies(name), limits)
 
 
-def asked_of(request: "pb_utils.InferenceRequest") -> Any:  # noqa: ANN401
+def asked_of(request: "pb_utils.InferenceRequest") -> Any:
     """What a request brings: copies, since its memory is Triton's."""
-    from packed_joining import PackedRequest  # noqa: PLC0415 - see ``initialize``
+    from packed_joining import PackedRequest
 
     ids, starts, types = (
         None if given is None else np.from_dlpack(given).copy()

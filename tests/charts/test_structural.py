@@ -4,10 +4,8 @@ from typing import Any, Literal
 
 import kubernetes_validate
 import pytest
+from chart_definition import crd
 from pydantic import BaseModel, Field
-
-from headrace.crd.definition import definition
-from headrace.crd.structural import Schema, Structural, UnstructuralError
 
 
 class Cat(BaseModel):
@@ -29,13 +27,14 @@ class Pets(BaseModel):
     either: Literal["auto"] | tuple[int, ...] = "auto"
 
 
-def structural(kind: type[BaseModel]) -> Schema:
+def structural(kind: type[BaseModel]) -> dict[str, Any]:
     schema = kind.model_json_schema()
-    return Structural(schema.pop("$defs", {})).of(schema)
+    made: dict[str, Any] = crd.Structural(schema.pop("$defs", {})).of(schema)
+    return made
 
 
 def test_everything_translated_is_in_words_that_kubernetes_has() -> None:
-    made = definition()
+    made = crd.definition()
     made["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = structural(Pets)
     kubernetes_validate.validate(made, "1.34", strict=True)
 
@@ -69,7 +68,7 @@ def test_alternatives_that_share_a_field_are_refused() -> None:
     class Both(BaseModel):
         pet: Cat | Other
 
-    with pytest.raises(UnstructuralError, match="lives"):
+    with pytest.raises(crd.UnstructuralError, match="lives"):
         structural(Both)
 
 
@@ -77,5 +76,5 @@ def test_an_object_or_a_word_is_refused() -> None:
     class Mixed(BaseModel):
         pet: Cat | str
 
-    with pytest.raises(UnstructuralError, match="another type"):
+    with pytest.raises(crd.UnstructuralError, match="another type"):
         structural(Mixed)

@@ -6,17 +6,23 @@ https://kserve.github.io/website/docs/model-serving/predictive-inference/framewo
 and python/huggingfaceserver/README.md of github.com/kserve/kserve (a container).
 """
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from contracts.endpoint import PinnedVersion, Precision
 from contracts.rollout import RolloutSpec, ShadowStep, WeightStep
 from contracts.tasks import Task
+from headrace import migration
 from headrace.endpoints import document
 from headrace.errors import BadDocumentError, RefusedError
-from headrace.migration.draft import Options, Translation
-from headrace.migration.kserve import translate
+from headrace.migration import Options, Translation, flags, translate
 
 HUGGING_FACE = """\
 apiVersion: serving.kserve.io/v1beta1
@@ -182,8 +188,7 @@ spec:
 """)
     assert found.register == "acme/bert-ner"
     assert {
-        "spec.predictor.containers[0].name",
-        "spec.predictor.containers[0].args",
+        "spec.predictor.containers[0]",
         "spec.predictor.containers[1].env",
     } <= set(left(found))
     assert "hf_secret" not in repr(found)
@@ -250,6 +255,7 @@ def test_a_task_is_known_by_kserves_word_for_it(word: str, task: Task) -> None:
         (predictor(tensorflow={"storageUri": "gs://f"}), "tensorflow"),
         (predictor(model={"modelFormat": {"name": "pmml"}}), "pmml"),
         (predictor(containers=[{"image": "acme/own:1"}]), "container of your own"),
+        (predictor(containers=["x"]), "container of your own"),
         (predictor(), "names no model"),
         (
             predictor(model={"modelFormat": {"name": "huggingface"}, "args": ["--task=fill_mask"]}),
@@ -273,9 +279,8 @@ def test_a_model_that_headrace_does_not_serve_is_refused(text: str, says: str) -
         ("", "holds no document"),
         ("- a", "begins with apiVersion"),
         ("kind: Service", "holds no InferenceService"),
-        ("kind: InferenceService\nspec: text", "spec: must be a mapping"),
-        (predictor(timeout="soon"), "spec.predictor.timeout: must be a number"),
-        (predictor(containers=["x"]), "must be a list of mappings"),
+        ("kind: InferenceService\nspec: text", "spec: Input should be a valid dictionary"),
+        (predictor(timeout="soon"), "spec.predictor.timeout: Input should be a valid number"),
         (
             predictor(batcher={"maxBatchSize": 5000}, model={"modelFormat": {"name": "onnx"}}),
             "maxBatchSize",
@@ -285,3 +290,72 @@ def test_a_model_that_headrace_does_not_serve_is_refused(text: str, says: str) -
 def test_what_is_no_service_is_refused_with_the_place(text: str, says: str) -> None:
     with pytest.raises(BadDocumentError, match=says):
         one(text)
+
+
+PLACES = (
+    (),
+    ("metadata",),
+    ("spec",),
+    ("spec", "predictor"),
+    ("spec", "predictor", "model"),
+    ("spec", "predictor", "model", "modelFormat"),
+    ("spec", "predictor", "batcher"),
+    ("spec", "canary", 0),
+    ("spec", "canary", 0, "predictor"),
+    ("spec", "canary", 0, "predictor", "model"),
+)
+_NAMES = st.text("abcdef", min_size=1, max_size=3)  # none that KServe has
+_VALUES = st.recursive(
+    st.integers(1, 9) | st.text("xyz", min_size=1),
+    lambda inner: (
+        st.dictionaries(_NAMES, inner, min_size=1) | st.lists(inner, min_size=1, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.tuples(st.sampled_from(PLACES), _NAMES), _VALUES))
+def test_every_field_that_nobody_knows_is_reported_once(
+    unknown: dict[tuple[tuple[str | int, ...], str], Any],
+) -> None:
+    model = {"modelFormat": {"name": "onnx"}, "storageUri": "s3://models/a"}
+    service: dict[str, Any] = {
+        "kind": "InferenceService",
+        "metadata": {"name": "m"},
+        "spec": {
+            "predictor": {"model": model, "batcher": {"maxBatchSize": 4}},
+            "canary": [{"predictor": {"name": "c", "model": dict(model)}}],
+        },
+    }
+    service = json.loads(json.dumps(service))  # nothing is shared
+    expected = []
+    for (place, name), value in unknown.items():
+        part: Any = service
+        for step in place:
+            part = part[step]
+        part[name] = value
+        expected.append(".".join((*map(str, place), name)).replace(".0", "[0]"))
+    reported = [where for where, _ in one(json.dumps(service)).left_out]
+    assert sorted(reported) == sorted(expected)
+
+
+def test_flags_are_read_in_each_form() -> None:
+    given = ["run", "--a-b", "1", "-p", "80", "--c=2", "--on", "--d", "x", "y"]
+    assert flags(given) == {"a_b": "1", "p": "80", "c": "2", "on": "true", "d": "x"}
+
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_values_and_pages_that_reasons_name_exist() -> None:
+    tables = [value for value in vars(migration).values() if isinstance(value, dict)]
+    said = " ".join(str(each) for table in tables for each in table.values())
+    values = yaml.safe_load((ROOT / "charts/headrace/values.yaml").read_text(encoding="utf-8"))
+    parts = "|".join(values)
+    for name in re.findall(rf"\b((?:{parts})(?:\.\w+)+)", said):
+        found = values
+        for step in name.split("."):
+            assert step in found, name
+            found = found[step]
+    pages = re.findall(r"docs/[\w-]+\.md", said)
+    assert [page for page in pages if not (ROOT / page).exists()] == []

@@ -1,1 +1,0 @@
-"""Makes the CustomResourceDefinition of ``ModelEndpoint`` out of its pydantic models."""

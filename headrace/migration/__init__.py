@@ -1,1 +1,0 @@
-"""KServe's manifests, translated to endpoints: pure, text in and objects out."""
