@@ -1,7 +1,7 @@
 """The joined parts: what the machine is shown, and a whole way of a version in memory."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -174,9 +174,7 @@ def test_a_status_that_could_not_be_read_back_is_never_handed_on() -> None:
 class NoRecords(FileRecords):
     """Takes no record, as an API server that refuses them."""
 
-    def write(
-        self, endpoint: ModelEndpoint, slot: str, text: str, confirm: Callable[[], None]
-    ) -> None:
+    def write(self, endpoint: ModelEndpoint, slot: str, text: str) -> None:
         raise ApiRefusedError("exceeded quota", 403)
 
 
@@ -191,6 +189,7 @@ def test_a_rollout_whose_record_is_refused_is_ended_without_one(tmp_path: Path) 
     refusing = WholeEndpoints(FileEndpointStore(tmp_path), NoRecords(tmp_path))
     with pytest.raises(ApiRefusedError):
         refusing.put(stored.model_copy(update={"status": harness.step()}))
+    stored = refusing.list()[0]  # which it claimed before
     refusing.put(harness.rollouts.withdraw(stored, harness.now, "exceeded quota"))
     found = FileEndpointStore(tmp_path).get("e")
     assert found is not None

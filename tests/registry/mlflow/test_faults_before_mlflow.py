@@ -166,7 +166,8 @@ async def test_an_answer_that_drips_is_an_outage_once_its_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")  # which a connection changes
-    handler = type("Drip", (_Drip,), {"over": threading.Event()})
+    over = threading.Event()
+    handler = type("Drip", (_Drip,), {"over": over})
     with ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         connection = MlflowConnection(
@@ -174,7 +175,7 @@ async def test_an_answer_that_drips_is_an_outage_once_its_time_is_over(
         )
         with pytest.raises(SourceUnavailableError, match="takes too long"):
             await MlflowRegistry(connection).models()
-        handler.over.set()
+        over.set()
         server.shutdown()
 
 

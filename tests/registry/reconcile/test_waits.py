@@ -117,10 +117,10 @@ STATES: list[tuple[WaitsFor, tuple[Wait, ...]]] = [
         )
     ),
     *(
-        (cause, found(on_its_way(Phase.WAITING, "it has to", attempts=2), replace(SEEN, **seen)))
+        (cause, found(on_its_way(Phase.WAITING, "it has to", attempts=2), seen))
         for cause, seen in (
-            (WaitsFor.TURN, {"busy": "another"}),
-            (WaitsFor.DEVICE, {"unsaid": "nobody said"}),
+            (WaitsFor.TURN, replace(SEEN, busy="another")),
+            (WaitsFor.DEVICE, replace(SEEN, unsaid="nobody said")),
         )
     ),
     *(

@@ -406,13 +406,16 @@ def test_an_endpoint_that_is_made_again_never_meets_the_records_of_before(fake: 
 
 
 def test_a_refused_record_changes_nothing_and_says_why(fake: Fake) -> None:
+    in_cluster(fake).put(endpoint(rolling(1)))
     store = in_cluster(fake)
-    read = store.put(endpoint(rolling(1)))
     path = layout.collection(NAMESPACE).path
     fake.refuse(f"POST {path}", 403, "exceeded quota")
-    with pytest.raises(ApiRefusedError, match="exceeded quota"):
-        store.put(read.model_copy(update={"status": rolling(2)}))
+    fake.world.asked.clear()
+    for _ in range(3):
+        with pytest.raises(ApiRefusedError, match="exceeded quota"):
+            store.put(store.list()[0].model_copy(update={"status": rolling(2)}))
     assert counted(in_cluster(fake).get("e")) == 1
+    assert sum(each.startswith("PUT") for each in fake.world.asked) == 1  # who writes the records
 
 
 def test_whoever_decides_does_not_go_by_a_summary_and_people_are_told_that_it_is_one(
