@@ -6,7 +6,7 @@ stays on one line. Pure: text and width in, lines out.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len, chop_cells
@@ -34,29 +34,22 @@ def wrap(text: str, width: int, *, first: int = 0, rest: int = 0) -> list[str]:
     lines: list[str] = []
     line, used = " " * first, first
     is_empty = True
-    for word in _words(text, max(1, width - max(first, rest))):
+    for word in _SPACE.split(_WITHIN_A_FIGURE.sub(GLUE, text.strip())):
         size = cell_len(word)
-        if not is_empty and used + 1 + size > width:
-            lines.append(line)
-            line, used, is_empty = " " * rest, rest, True
-        space = "" if is_empty else " "
-        line, used, is_empty = f"{line}{space}{word}", used + len(space) + size, False
+        fits = used + (not is_empty) + size <= width or (not is_empty and rest + size <= width)
+        for piece in [word] if fits else _cut(word, max(1, width - max(first, rest))):
+            size = cell_len(piece)
+            if not is_empty and used + 1 + size > width:
+                lines.append(line)
+                line, used, is_empty = " " * rest, rest, True
+            space = "" if is_empty else " "
+            line, used, is_empty = f"{line}{space}{piece}", used + len(space) + size, False
     return [*(line.replace(GLUE, " ") for line in lines), line.replace(GLUE, " ")]
 
 
-def _words(text: str, room: int) -> Iterator[str]:
-    """What stays on one line; words that fit in no line are cut."""
-    for word in _SPACE.split(_WITHIN_A_FIGURE.sub(GLUE, text.strip())):
-        if cell_len(word) <= room:
-            yield word
-        elif GLUE in word:
-            yield from _words_of(word.split(GLUE), room)
-        else:
-            yield from chop_cells(word, room)
-
-
-def _words_of(parts: Iterable[str], room: int) -> Iterator[str]:
-    for part in parts:
+def _cut(word: str, room: int) -> Iterator[str]:
+    """The pieces of a word that fits in no line."""
+    for part in word.split(GLUE):
         yield from chop_cells(part, room) or [""]
 
 

@@ -10,7 +10,10 @@ from rich.text import Text
 
 from headrace.commands.layout import GLUE, Pieces, Sentence, TableRow, rows, sentences, wrap
 
-WORDS = st.text(alphabet="abcdefgh'-.,:日本", min_size=1, max_size=12)
+# None is wider than the narrowest line below: 24 cells, of which 8 are indented.
+WORDS = st.text(alphabet="abcdefgh'-.,:日本", min_size=1, max_size=12).filter(
+    lambda word: cell_len(word) <= 16
+)
 FIGURES = st.sampled_from(["191 of 192", "(99.5 %)", "2 points", "1.25 times", "version 7", "3 s"])
 TEXTS = st.lists(st.one_of(WORDS, FIGURES), min_size=1, max_size=40)
 
