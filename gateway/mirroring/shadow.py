@@ -20,6 +20,7 @@ from time import monotonic
 
 from gateway.admission.token_budget import TokenBudget
 from gateway.batching.batcher import Batcher
+from gateway.batching.bulk import BulkShare
 from gateway.batching.lag import LoopLag
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest
@@ -144,6 +145,7 @@ class Shadows:
         limits: MirrorLimits | None = None,
         *,
         pairs: KeptPairs | None = None,
+        bulk: BulkShare | None = None,
         own: OwnCode | None = None,
         encoding: Encoding | None = None,
     ) -> None:
@@ -152,6 +154,7 @@ class Shadows:
         self._budget = budget
         self._limits = limits = limits or MirrorLimits()
         self._lag = LoopLag()
+        self._bulk = bulk or BulkShare()
         self._waiting: deque[_MirrorJob] = deque()
         self._tokens = 0
         self._engines = EngineBuckets(limits.engine_share, limits.burst_seconds)
@@ -230,6 +233,8 @@ class Shadows:
             elif reason in (Drop.NOT_LOADED, Drop.GATEWAY_BUSY) or late:
                 self._drop(reason)
             else:
+                if reason is Drop.ENGINE_BUSY:  # maybe with bulk requests, which come after these
+                    self._bulk.pause(now + 2 * self._limits.look_seconds)
                 if self._timer is None:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(self._limits.look_seconds, self._look)
