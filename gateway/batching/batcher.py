@@ -259,8 +259,8 @@ class Batcher:
             self.share.jobs += 1
             job.future.add_done_callback(self.share.job_ended)
         elif self.share.jobs:
-            meets = not any(each.serves and each.has_room for each in self.replicas)
-            self.share.came(now, meets_bulk=meets)
+            is_free = any(each.serves and each.has_room for each in self.replicas)
+            self.share.came(now, waits=not is_free)
         self._queue_of(job).push(job.rows)
         self._deadlines.watch(job)
         self.wake()
@@ -336,15 +336,14 @@ class Batcher:
             self._send(choice, now, replica)
 
     def _idle_for_bulk(self, now: float) -> Replica | None:
-        """A replica for a batch of bulk calls: at a Triton that does nothing for interactive ones.
+        """A replica for a batch of bulk calls: at a Triton that idles but for one more instance.
 
-        One of its instances is left to the next of these, and of several Tritons the first ones.
+        That one is left to the next interactive call; a lone instance has to idle. Of several
+        Tritons the first ones are left to these.
         """
         serving = [replica for replica in self.replicas if replica.serves]
         for replica in reversed(serving[-self.share.most_tritons(now, len(serving)) :]):
-            load = replica.load
-            at_once = load.bulk < max(1, replica.instances - 1)
-            if at_once and replica.idle and not load.interactive:
+            if replica.idle and replica.load.all < max(1, replica.instances - 1):
                 return replica
         return None
 

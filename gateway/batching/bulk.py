@@ -50,6 +50,7 @@ class BulkShare:
         self.jobs = 0
         self.gateways = 1
         self.long: dict[Hashable, float] = {}
+        self._trails = False  # no instance was free since a long batch: requests wait for its sake
         self._paused_until = -inf
         self._short_seconds = short_seconds
         self._room = 1.0  # interactive requests that long batches may still delay
@@ -60,13 +61,13 @@ class BulkShare:
         """A bulk call was answered, or has failed."""
         self.jobs -= 1
 
-    def came(self, now: float, *, meets_bulk: bool) -> None:
-        """An interactive request came; ``meets_bulk``: it may have to wait for a bulk batch."""
+    def came(self, now: float, *, waits: bool) -> None:
+        """An interactive request came; ``waits``: no instance is free for it."""
         self._refill(now)
         self._room = min(1.0, self._room + _DELAYED_SHARE / self.gateways)
-        if not meets_bulk or not self.long:
-            return
-        if max(self.long.values()) - now > self.short_seconds(now):
+        self._trails = self._trails and waits
+        left = max(self.long.values(), default=now) - now
+        if waits and (self._trails or left > self.short_seconds(now)):
             self._room = max(-_MOST_OWED, self._room - 1)
 
     def sent(self, now: float, batch: Hashable, expected: float) -> None:
@@ -76,7 +77,8 @@ class BulkShare:
 
     def ended(self, now: float, batch: Hashable, expected: float, seconds: float) -> None:
         """It has ended, after so many seconds."""
-        self.long.pop(batch, None)
+        if self.long.pop(batch, None) is not None:
+            self._trails = True
         if seconds > _CONTENDED * expected:
             self.pause(now + _PAUSE * (seconds - expected))
 

@@ -109,6 +109,11 @@ class TritonLoad:
     def __init__(self) -> None:
         self.bulk = self.interactive = 0
 
+    @property
+    def all(self) -> int:
+        """Of both classes."""
+        return self.bulk + self.interactive
+
 
 class Flight:
     """A batch in flight; ``started`` is when an instance was free to run it, None until then."""
@@ -237,7 +242,7 @@ class Replica:
     @property
     def has_room(self) -> bool:
         """Whether its Triton runs fewer batches, of all packages, than this one's instances."""
-        return self.load.bulk + self.load.interactive < self._instances
+        return self.load.all < self._instances
 
     def batch_sent(self, now: float, expected: float, tokens: int, *, bulk: bool = False) -> Flight:
         """Records that a batch was sent; ``expected`` engine seconds, padded ``tokens``."""

@@ -25,7 +25,7 @@ CPU = SimulatedCost(0.001, 50e-6)  # 1.8 ms for 16 tokens, 7.4 ms for 128
 ACCELERATOR = SimulatedCost(0.001, 1.2e-6)
 BUCKETS = (16, 32, 64, 128)
 LENGTHS = (8, 14, 20, 28, 30, 40, 50, 64, 100, 128)
-BULK_TEXTS = 16
+BULK_TEXTS = 4
 BULK_CALLS = 4  # on their way at once, of each gateway
 
 
@@ -49,6 +49,7 @@ class Setting:
         gateways: which share the callers.
         apart: bulk calls ask for another package than interactive ones, on the same Tritons.
         short_seconds: see ``BulkShare``.
+        instances: of each Triton; what they compute takes its time from one device all the same.
     """
 
     cost: SimulatedCost = CPU
@@ -57,6 +58,7 @@ class Setting:
     apart: bool = False
     packed: bool = False
     short_seconds: float = 0.0
+    instances: int = 1
 
 
 @dataclass
@@ -122,7 +124,7 @@ class World:
 
     def _batcher(self, fleet: Fleet, share: BulkShare, model: ServedModel) -> Batcher:
         batcher = Batcher(model, fleet, Meter(), share=share, clock=self.loop.time)
-        batcher.connect(fleet.replicas(model.name, 1, batcher.wake))
+        batcher.connect(fleet.replicas(model.name, self.setting.instances, batcher.wake))
         for replica in batcher.replicas:
             replica.breaker.succeed()
         return batcher
