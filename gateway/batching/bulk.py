@@ -4,7 +4,8 @@ Requests of the class ``bulk`` take idle capacity only. A batch that has begun c
 the interactive request that comes next may have to wait for it. The p99 of interactive requests
 stays within a tenth nevertheless, because a bulk batch is one of two kinds:
 
-- A *short* one is over within a share of what interactive requests take now, at their p99.
+- A *short* one is over within a share of what interactive requests take now, at their p99; or, as
+  always with several gateways, within what an operator allows.
 - Of longer ones, so few begin that they delay one in 400 interactive requests, and one a minute.
 
 The gateways of an installation share these bounds; callers are spread over them evenly. What other
@@ -97,6 +98,8 @@ class BulkShare:
         for name in gone:
             del self._p99s[name]
         least = min((p99 for p99, _ in self._p99s.values()), default=0.0)
+        if self.gateways > 1:  # whose queues at a Triton nobody here sees
+            least = 0.0
         return max(self._short_seconds, _SHORT_SHARE * least) / self.gateways
 
     def most_tritons(self, now: float, tritons: int) -> int:

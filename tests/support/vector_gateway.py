@@ -33,7 +33,7 @@ def busy(status: int, retry_after: str = "0") -> Raw:
 class VectorGateway:
     """Answers ``POST /v1/embeddings`` as OpenAI's; ``faults`` come before answers.
 
-    ``space``: of the answers. ``seen``: the headers of each request. ``on_request`` is called first.
+    ``space``: of the answers. ``seen``: the headers of each request. ``on_request``: called first.
     """
 
     space: str = SPACE

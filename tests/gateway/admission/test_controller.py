@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
+import msgspec
 import pytest
 from front_fakes import FakeKeys, FakeMetrics, view
 from gateway_world import MemoryRecorder
@@ -16,6 +17,7 @@ from contracts.tasks import Task
 from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import SECONDS_OF_ONE, AdmissionController
 from gateway.admission.rate_limits import RateLimits
+from gateway.admission.request_scheduler import RequestScheduler
 from gateway.admission.token_budget import TokenBudget
 from gateway.calls import Call, EndpointView
 from gateway.errors import (
@@ -92,6 +94,19 @@ class OneEndpoint:
         return "default", endpoint
 
 
+class HeldScheduler(RequestScheduler):
+    """One of a loop that is as busy as a test says."""
+
+    held = False
+
+    def try_now(self, *, serial_arrivals: bool = False) -> bool:
+        return not self.held and super().try_now(serial_arrivals=serial_arrivals)
+
+    def _begin_slice(self) -> None:
+        if not self.held:
+            super()._begin_slice()
+
+
 @dataclass
 class Door:
     """A controller with what it is built on."""
@@ -102,6 +117,7 @@ class Door:
     recorder: MemoryRecorder = field(default_factory=MemoryRecorder)
     rates: RateLimits = field(default_factory=RateLimits)
     clock: Callable[[], float] = monotonic
+    metrics: FakeMetrics = field(default_factory=FakeMetrics)
 
     def __post_init__(self) -> None:
         self.admission = AdmissionController(
@@ -111,7 +127,8 @@ class Door:
             budget=self.budget,
             held=ByteBudget(10**9),
             recorder=self.recorder,
-            metrics=FakeMetrics(),
+            metrics=self.metrics,
+            scheduler=HeldScheduler(self.clock),
             clock=self.clock,
         )
 
@@ -468,3 +485,49 @@ def test_the_deadline_is_the_callers_until_the_endpoint_is_known_and_then_the_sh
     early = arriving()
     early.shorten(7.0)
     assert early.ends == early.started + 7.0
+
+
+# Bulk requests.
+
+
+def in_bulk(seconds: float | None = None) -> RequestContext:
+    context = arriving()
+    context.bulk, context.timeout_seconds = True, seconds
+    return context
+
+
+async def test_bulk_requests_take_tokens_that_are_not_the_others_and_are_counted_apart() -> None:
+    door = Door(OneEndpoint(most_tokens=10_000))
+    limits = EndpointLimits(maxTokensInFlight=10_000)
+    bulk, other = msgspec.structs.replace(call_of("a"), bulk=True), call_of("a")
+    for _ in range(4):
+        door.admission.reserve(bulk, 2400, limits)
+    with pytest.raises(OverloadedError) as caught:
+        door.admission.reserve(bulk, 2400, limits)
+    assert caught.value.retry_after_seconds == 1.0
+    door.admission.reserve(other, 9000, limits)
+    assert door.admission.tokens_in_flight() == {NAME: 4 * 2400 + 9000}
+    door.admission.refused(arriving(endpoint=NAME), caught.value)
+    refused = in_bulk()
+    refused.endpoint = NAME
+    door.admission.refused(refused, caught.value)
+    door.admission.refused_call(bulk, caught.value)
+    assert door.recorder.refusals == [(NAME, 503, "overloaded")]  # the interactive one
+    assert door.metrics.finished == [(f"bulk {NAME}", 503)] * 2
+
+
+async def test_so_many_bulk_requests_wait_for_the_loop_and_each_until_its_deadline() -> None:
+    door = Door()
+    scheduler = door.admission.scheduler
+    assert isinstance(scheduler, HeldScheduler)
+    scheduler.held = True
+    waiting = [asyncio.ensure_future(scheduler.wait(NAME, bulk=True)) for _ in range(63)]
+    await asyncio.sleep(0)
+    with pytest.raises(DeadlineExceededError, match="no idle capacity"):
+        await door.admission.enter(in_bulk(0.01), NAME)
+    with pytest.raises(OverloadedError, match="As many bulk requests wait as may") as caught:
+        await door.admission.enter(in_bulk(), NAME)
+    assert caught.value.retry_after_seconds == 1.0
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

@@ -73,7 +73,10 @@ def test_parts_come_back_as_they_were_and_joined_in_their_order(
     for part in parts:
         files.write_part(part, ids, [array("f", numbers)] * len(ids))
     files.join_parts(parts, folder / f"whole{form}")
-    found = [(key, list(vector)) for key, vector in files.read_vectors(folder / f"whole{form}")]
+    found = [
+        (key, list(array("f", vector)))
+        for key, vector in files.read_vectors(folder / f"whole{form}")
+    ]
     assert found == [(key, numbers) for key in ids] * 2
     assert sorted(path.name for path in folder.iterdir()) == [
         f"0{form}",
