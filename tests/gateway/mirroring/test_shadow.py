@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from gateway_world import FakeEngine, call_of, endpoint_of, loop_turns, model_of, text_of
+from msgspec import structs
 from pipeline_world import ONE, TWO, World, world_of
 
 from contracts.endpoint import Arm
@@ -343,3 +344,19 @@ def test_each_package_has_a_share_of_its_own() -> None:
     buckets.take("p", 1.0, instances=1)
     assert not buckets.open("p", 0.0)
     assert buckets.open("q", 0.0)
+
+
+async def test_a_copy_goes_before_bulk_requests() -> None:
+    engine = FakeEngine(held=asyncio.Event())
+    async with world_of(SHADOWED, engine, EAGER) as world:
+        call = structs.replace(call_of(*(f"w{i}" for i in range(40))), bulk=True)
+        bulk = [asyncio.create_task(world.pipeline.predict(call)) for _ in range(5)]
+        await loop_turns()
+        (batch,) = engine.works
+        offer(world, "a")
+        assert world.shadows.waiting == 1
+        engine.release()
+        await at_rest(world)
+        await asyncio.gather(*bulk)
+    assert [work.model for work in engine.works][:3] == [batch.model, TWO.name, batch.model]
+    assert dropped(world) == {"sent": 1.0}
