@@ -44,6 +44,7 @@ class BulkShare:
     Attributes:
         jobs: bulk calls that wait or run; nothing is measured while there are none.
         gateways: among which the bounds are shared.
+        yields: to mirrored requests, which wait for an idle instance or have begun.
         long: when each batch in flight that is not short is expected to end.
     """
 
@@ -52,6 +53,7 @@ class BulkShare:
         self.gateways = 1
         self.long: dict[Hashable, float] = {}
         self._trails = False  # no instance was free since a long batch: requests wait for its sake
+        self.yields = False
         self._paused_until = -inf
         self._short_seconds = short_seconds
         self._room = 1.0  # interactive requests that long batches may still delay
@@ -114,7 +116,7 @@ class BulkShare:
             now: the event loop's clock, seconds.
             least_seconds: of the smallest batch, which holds one row.
         """
-        if now < self._paused_until:
+        if self.yields or now < self._paused_until:
             return None
         short = self.short_seconds(now)
         if least_seconds <= short:
