@@ -257,10 +257,10 @@ class Batcher:
         job.unanswered = len(job.rows)
         if bulk:
             self.share.jobs += 1
-            job.future.add_done_callback(self.share.job_ended)
+            job.future.add_done_callback(self.share.drop_job)
         elif self.share.jobs:
             is_free = any(each.serves and each.has_room for each in self.replicas)
-            self.share.came(now, waits=not is_free)
+            self.share.note_arrival(now, waits=not is_free)
         self._queue_of(job).push(job.rows)
         self._deadlines.watch(job)
         self.wake()
@@ -398,7 +398,7 @@ class Batcher:
         bulk = batch.rows[0].job.bulk
         flight = replica.batch_sent(now, expected, bucket * rows, bulk=bulk)
         if bulk:
-            self.share.sent(now, flight, expected)
+            self.share.note_begin(now, flight, expected)
         mark_sent(batch.rows, flight.sent)
         return flight
 
@@ -588,7 +588,7 @@ class Batcher:
         now = self._clock()
         seconds = replica.batch_ended(flight, now)
         if flight.bulk:
-            self.share.ended(now, flight, flight.expected, seconds)
+            self.share.note_end(now, flight, flight.expected, seconds)
         mark_ended(rows, flight.sent, now)
         return seconds
 

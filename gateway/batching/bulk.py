@@ -60,11 +60,11 @@ class BulkShare:
         self._at = -inf
         self._p99s: dict[str, tuple[float, float]] = {}  # by endpoint, and when it last answered
 
-    def job_ended(self, _: object) -> None:
+    def drop_job(self, _: object) -> None:
         """A bulk call was answered, or has failed."""
         self.jobs -= 1
 
-    def came(self, now: float, *, waits: bool) -> None:
+    def note_arrival(self, now: float, *, waits: bool) -> None:
         """An interactive request came; ``waits``: no instance is free for it."""
         self._refill(now)
         self._room = min(1.0, self._room + _DELAYED_SHARE / self.gateways)
@@ -73,12 +73,12 @@ class BulkShare:
         if waits and (self._trails or left > self.short_seconds(now)):
             self._room = max(-_MOST_OWED, self._room - 1)
 
-    def sent(self, now: float, batch: Hashable, expected: float) -> None:
+    def note_begin(self, now: float, batch: Hashable, expected: float) -> None:
         """A bulk batch begins, of so many engine seconds."""
         if expected > self.short_seconds(now):
             self.long[batch] = now + expected
 
-    def ended(self, now: float, batch: Hashable, expected: float, seconds: float) -> None:
+    def note_end(self, now: float, batch: Hashable, expected: float, seconds: float) -> None:
         """It has ended, after so many seconds."""
         if self.long.pop(batch, None) is not None:
             self._trails = True
@@ -89,7 +89,7 @@ class BulkShare:
         """No batch begins before."""
         self._paused_until = max(self._paused_until, until)
 
-    def answered(self, now: float, endpoint: str, seconds: float) -> None:
+    def note_answer(self, now: float, endpoint: str, seconds: float) -> None:
         """An interactive request was answered, so long after it came."""
         p99, _ = self._p99s.get(endpoint, (seconds, now))
         self._p99s[endpoint] = p99 * (_RISE if seconds > p99 else _FALL), now

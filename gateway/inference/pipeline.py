@@ -340,7 +340,7 @@ class Pipeline:
             raise
         if batcher.share.jobs and not call.bulk:
             now = monotonic()
-            batcher.share.answered(now, call.endpoint, now - call.started - attempt.queue)
+            batcher.share.note_answer(now, call.endpoint, now - call.started - attempt.queue)
         return values
 
     def _record_answer(

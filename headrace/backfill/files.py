@@ -25,7 +25,7 @@ Vector: TypeAlias = "array[float]"  # of the type "f"
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TextColumns:
     """The names of the input's columns."""
 
     id: str = "id"
@@ -48,7 +48,7 @@ def format_of(path: str) -> str:
     return found
 
 
-def survey(path: Path, columns: Columns) -> Survey:
+def survey(path: Path, columns: TextColumns) -> Survey:
     """Reads an input once, before anything is asked of anybody.
 
     Raises:
@@ -77,7 +77,7 @@ def survey(path: Path, columns: Columns) -> Survey:
     return Survey(len(seen), digest.hexdigest())
 
 
-def read_texts(path: Path, columns: Columns) -> Iterator[tuple[Any, Any]]:
+def read_texts(path: Path, columns: TextColumns) -> Iterator[tuple[Any, Any]]:
     """The ids and texts of an input, unchecked; raises ``RequestFailedError``."""
     yield from _read(path, (columns.id, columns.text))
 

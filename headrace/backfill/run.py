@@ -26,7 +26,7 @@ import httpx
 
 from contracts.backoff import Backoff
 from headrace.backfill import files
-from headrace.backfill.files import Columns, Id, Survey, Vector
+from headrace.backfill.files import Id, Survey, TextColumns, Vector
 from headrace.errors import RefusedError, RequestFailedError
 from service import durable
 
@@ -42,7 +42,7 @@ _LEAST_COSINE = 0.999  # of one text twice: batches and precisions differ a litt
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BackfillPlan:
     """What to ask, and of whom; ``space`` is None for the one that answers now."""
 
     url: str
@@ -83,7 +83,7 @@ class Parts:
         return self.folder / f"part-{number:08d}{self._form}"
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Keeps others from the folder; raises ``RefusedError``: another backfill runs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / "lock").open("w") as lock:
@@ -133,9 +133,9 @@ class Backfill:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: BackfillPlan,
         source: Path,
-        columns: Columns,
+        columns: TextColumns,
         found: Survey,
         parts: Parts,
     ) -> None:
@@ -272,18 +272,18 @@ class Backfill:
                 if answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and len(texts) > 1:
                     return answer
                 if answer.status_code not in _TRANSIENT:
-                    raise self._failed(why)
+                    raise self._failure(why)
                 pause = _seconds(answer.headers.get("retry-after"))
             except httpx.HTTPError as error:
                 why = f"no answer: {error or type(error).__name__}"
             if time.monotonic() - self._answered > _GIVE_UP_SECONDS:
-                raise self._failed(why)
+                raise self._failure(why)
             failures += 1
             self.retries += 1
             drawn = random.random()  # noqa: S311 - so that requests do not come at once
             await asyncio.sleep(max(pause, _PAUSES.after(failures, drawn)))
 
-    def _failed(self, why: str) -> RequestFailedError:
+    def _failure(self, why: str) -> RequestFailedError:
         return RequestFailedError(f"{why} The same command goes on from what is done.")
 
     async def _check(self) -> float:

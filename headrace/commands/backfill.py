@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headrace.backfill import files
-from headrace.backfill.files import Columns
-from headrace.backfill.run import Backfill, Parts, Plan
+from headrace.backfill.files import TextColumns
+from headrace.backfill.run import Backfill, BackfillPlan, Parts
 from headrace.commands.output import print_json, print_line
 from headrace.errors import RefusedError, RequestFailedError
 from headrace.home import gateway_url
@@ -53,13 +53,13 @@ def backfill(
     form = files.format_of(target)
     output = make_absolute(Path(target.rpartition("/")[2] if "://" in target else target))
     parts = Parts(output.with_name(f"{output.name}.parts"), form)
-    plan = Plan(gateway_url(find_place(home), url), name, space, key, concurrency, texts)
-    with parts.held():
+    plan = BackfillPlan(gateway_url(find_place(home), url), name, space, key, concurrency, texts)
+    with parts.hold():
         if output.exists() and parts.read() is None:
             shutil.rmtree(parts.folder)
             raise RefusedError(f"{output} is there already.")
-        columns = Columns(id_field, text_field)
-        path = _fetched(source, parts.folder)
+        columns = TextColumns(id_field, text_field)
+        path = _fetch(source, parts.folder)
         found = files.survey(path, columns)
         began = time.monotonic()
         with _progress(found.rows) as advance:
@@ -87,7 +87,7 @@ def backfill(
     )
 
 
-def _fetched(source: str, folder: Path) -> Path:
+def _fetch(source: str, folder: Path) -> Path:
     """The input as a file that can be read again; what is none becomes one in the folder, once."""
     if source != "-" and "://" not in source:
         return make_absolute(Path(source))
@@ -98,20 +98,20 @@ def _fetched(source: str, folder: Path) -> Path:
             if source == "-":
                 shutil.copyfileobj(sys.stdin.buffer, copy)
             else:
-                with _opened(source, "rb") as found:
+                with _open(source, "rb") as found:
                     shutil.copyfileobj(found, copy)
         aside.replace(path)
     return path
 
 
 def _deliver(output: Path, url: str) -> None:
-    with output.open("rb") as whole, _opened(url, "wb") as copy:
+    with output.open("rb") as whole, _open(url, "wb") as copy:
         shutil.copyfileobj(whole, copy)
     output.unlink()
 
 
 @contextmanager
-def _opened(url: str, mode: str) -> Iterator[Any]:
+def _open(url: str, mode: str) -> Iterator[Any]:
     import fsspec  # noqa: PLC0415 - an extra
 
     try:

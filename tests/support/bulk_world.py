@@ -151,7 +151,7 @@ class World:
         await batcher.submit(encoded([tokens]), "e", began + 60.0).future
         took = self.loop.time() - began
         self.outcome.waits.append(took)
-        batcher.share.answered(self.loop.time(), "e", took)
+        batcher.share.note_answer(self.loop.time(), "e", took)
 
     async def fill(self, batcher: Batcher, seconds: float = 60.0) -> None:
         """One caller's bulk calls, one after the other, for ever."""

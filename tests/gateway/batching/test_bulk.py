@@ -35,18 +35,18 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
         if what == "waits":
             now += seconds
         elif what == "answered":
-            share.answered(now, "e", seconds)
+            share.note_answer(now, "e", seconds)
         elif what == "sent":
             most = share.most_seconds(now, least_seconds=math.inf)
             if most is not None and not share.long:
                 began += 1
-                share.sent(now, began, 1000.0)
+                share.note_begin(now, began, 1000.0)
         elif what == "ended":
-            share.ended(now, began, 1000.0, 1000.0)
+            share.note_end(now, began, 1000.0, 1000.0)
         else:
             came += 1
             before = bool(share.long)
-            share.came(now, waits=what == "met")
+            share.note_arrival(now, waits=what == "met")
             delayed += before and what == "met"
     if began > 1 and not share.long:  # each began with room, so all before it were within bounds
         allowed = 1 + came * 0.0025 / gateways + now / 60 / gateways
@@ -59,13 +59,13 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
 @given(st.floats(1e-4, 1.0))
 def test_a_batch_that_is_short_may_begin_whatever_is_owed(p99: float) -> None:
     share = BulkShare()
-    share.answered(0.0, "e", p99)
+    share.note_answer(0.0, "e", p99)
     short = share.short_seconds(0.0)
-    share.answered(0.0, "slow", 10 * p99)  # the faster endpoint decides
+    share.note_answer(0.0, "slow", 10 * p99)  # the faster endpoint decides
     assert short == share.short_seconds(0.0) == pytest.approx(0.08 * p99, rel=0.002)
-    share.sent(0.0, "long", 1000.0)
+    share.note_begin(0.0, "long", 1000.0)
     for _ in range(50):
-        share.came(0.0, waits=True)
+        share.note_arrival(0.0, waits=True)
     assert share.most_seconds(0.0, short / 2) == short
     assert share.most_seconds(0.0, 2 * short) is None  # and a long one may not
     assert share.short_seconds(100.0) == 0.0  # nobody has asked for a minute
@@ -74,15 +74,15 @@ def test_a_batch_that_is_short_may_begin_whatever_is_owed(p99: float) -> None:
 def test_the_estimate_of_a_p99_is_near_it() -> None:
     share, draw = BulkShare(), random.Random(1)
     for _ in range(20_000):
-        share.answered(0.0, "e", draw.expovariate(1.0))
+        share.note_answer(0.0, "e", draw.expovariate(1.0))
     assert 3.0 < share.short_seconds(0.0) / 0.08 < 6.5  # 4.6
 
 
 def test_a_batch_that_waited_for_others_is_followed_by_a_long_pause() -> None:
     share = BulkShare()
-    share.ended(1.0, "a", 0.010, 0.014)
+    share.note_end(1.0, "a", 0.010, 0.014)
     assert share.most_seconds(1.0, 0.001) is not None
-    share.ended(1.0, "b", 0.010, 0.050)
+    share.note_end(1.0, "b", 0.010, 0.050)
     assert share.most_seconds(1.0 + 20 * 0.039, 0.001) is None
     assert share.most_seconds(1.0 + 20 * 0.041, 0.001) is not None
 
@@ -90,8 +90,8 @@ def test_a_batch_that_waited_for_others_is_followed_by_a_long_pause() -> None:
 def test_the_more_are_delayed_the_more_tritons_stay_free() -> None:
     share = BulkShare()
     assert [share.most_tritons(0.0, count) for count in (1, 2, 8)] == [1, 1, 7]
-    share.sent(0.0, "long", 1000.0)
-    share.came(0.0, waits=True)
+    share.note_begin(0.0, "long", 1000.0)
+    share.note_arrival(0.0, waits=True)
     assert share.most_tritons(0.0, 8) == 1
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from headrace.backfill import files
-from headrace.backfill.files import Columns
+from headrace.backfill.files import TextColumns
 from headrace.errors import RequestFailedError
 
 LINE = '{"id": "a", "text": "x"}\n'
@@ -36,26 +36,26 @@ def test_bad_lines_are_named(tmp_path: Path, content: str, error: str) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(content)
     with pytest.raises(RequestFailedError, match=error):
-        files.survey(path, Columns())
+        files.survey(path, TextColumns())
 
 
 def test_a_missing_file_a_wrong_name_and_what_is_no_parquet_are_named(tmp_path: Path) -> None:
     with pytest.raises(RequestFailedError, match="No such file"):
-        files.survey(tmp_path / "t.jsonl", Columns())
+        files.survey(tmp_path / "t.jsonl", TextColumns())
     with pytest.raises(RequestFailedError, match=r"has to end with \.jsonl or \.parquet"):
-        files.survey(tmp_path / "t.csv", Columns())
+        files.survey(tmp_path / "t.csv", TextColumns())
     (tmp_path / "t.parquet").write_bytes(b"no")
     with pytest.raises(RequestFailedError, match="can't be read"):
-        files.survey(tmp_path / "t.parquet", Columns())
+        files.survey(tmp_path / "t.parquet", TextColumns())
 
 
 def test_columns_of_parquet_have_the_names_that_are_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     parquet.write_table(pa.table({"key": [7, 8], "body": ["x", "y"], "more": [0, 0]}), path)
-    assert files.survey(path, Columns("key", "body")).rows == 2
-    assert list(files.read_texts(path, Columns("key", "body"))) == [(7, "x"), (8, "y")]
+    assert files.survey(path, TextColumns("key", "body")).rows == 2
+    assert list(files.read_texts(path, TextColumns("key", "body"))) == [(7, "x"), (8, "y")]
     with pytest.raises(RequestFailedError, match="has key, body, more; --id-field"):
-        files.survey(path, Columns())
+        files.survey(path, TextColumns())
 
 
 @given(

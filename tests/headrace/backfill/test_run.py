@@ -14,8 +14,8 @@ from scripted_server import serving
 from vector_gateway import SPACE, VectorGateway, busy, vector_of
 
 from headrace.backfill import files, run
-from headrace.backfill.files import Columns
-from headrace.backfill.run import Backfill, Parts, Plan
+from headrace.backfill.files import TextColumns
+from headrace.backfill.run import Backfill, BackfillPlan, Parts
 from headrace.errors import RefusedError, RequestFailedError
 
 
@@ -31,10 +31,10 @@ def texts_of(folder: Path, count: int) -> Path:
 
 
 def backfill_of(path: Path, output: Path, url: str, **plan: object) -> Backfill:
-    columns = Columns()
+    columns = TextColumns()
     parts = Parts(output.with_name(f"{output.name}.parts"), output.suffix)
     parts.folder.mkdir(exist_ok=True)
-    asked = Plan(url, "minilm", **{"space": "next", "texts": 4, "part_rows": 8, **plan})  # type: ignore[arg-type]
+    asked = BackfillPlan(url, "minilm", **{"space": "next", "texts": 4, "part_rows": 8, **plan})  # type: ignore[arg-type]
     return Backfill(asked, path, columns, files.survey(path, columns), parts)
 
 
