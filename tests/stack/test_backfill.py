@@ -1,4 +1,4 @@
-"""Vectors of the next space beside callers of the old one, by a command that is killed meanwhile."""
+"""Vectors of the next space beside callers of the old one, by a command that is killed."""
 
 import json
 import signal
@@ -6,13 +6,13 @@ import subprocess
 
 import httpx
 import pytest
-from chaos.embedder import ENDPOINT, TEXTS, register_embedder
+from chaos.embedder import TEXTS, register_embedder
 from running_stack import HEADRACE, TIMEOUT_SECONDS, RunningStack
-from test_cutover import EMBEDDER, waits
 from traffic import Traffic, Way
 from waiting import until
 
 from headrace.backfill.files import read_vectors
+from registry.stores.endpoints import FileEndpointStore
 
 pytestmark = [
     pytest.mark.real,
@@ -20,14 +20,29 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred:UserWarning"),
 ]
 
+ENDPOINT = "backfilled"
+YAML = f"""
+apiVersion: headrace.dev/v1alpha1
+kind: ModelEndpoint
+metadata: {{name: {ENDPOINT}}}
+spec:
+  model: {ENDPOINT}
+  limits: {{timeoutSeconds: {TIMEOUT_SECONDS}}}
+  rollout:
+    checks:
+      errorRate: {{pass: {{absolute: 0.3, relative: 2}}}}
+      latency: null
+      outputShift: null
+      drift: null
+"""
 ROWS = 10_000  # of which the first 4096 are a part
 
 
 def test_a_backfill_of_the_next_space_is_killed_and_goes_on(stack: RunningStack) -> None:
-    register_embedder(stack.mlflow)
-    stack.apply(EMBEDDER)
+    register_embedder(stack.mlflow, name=ENDPOINT)
+    stack.apply(YAML)
     stack.until_all_serve(ENDPOINT)
-    register_embedder(stack.mlflow, seed=1)
+    register_embedder(stack.mlflow, seed=1, name=ENDPOINT)
     folder = stack.home.parent
     texts, output = folder / "texts.jsonl", folder / "vectors.parquet"
     rows = [(f"d{i}", f"{TEXTS[i % len(TEXTS)]} {TEXTS[i // 7 % len(TEXTS)]}") for i in range(ROWS)]
@@ -66,3 +81,9 @@ def test_a_backfill_of_the_next_space_is_killed_and_goes_on(stack: RunningStack)
             for one, (_, kept) in zip(vectors, found[::500], strict=True)
         ]
         assert set(same) == {True} if is_it else not all(same)
+
+
+def waits(stack: RunningStack) -> bool:
+    stored = FileEndpointStore(stack.home / "endpoints").get(ENDPOINT)
+    candidate = None if stored is None else stored.status.candidate
+    return candidate is not None and "cutover" in candidate.reason

@@ -20,13 +20,13 @@ _SIGNATURE = ModelSignature(
 )
 
 
-def register_embedder(tracking_uri: str, *, seed: int = 0) -> None:
+def register_embedder(tracking_uri: str, *, seed: int = 0, name: str = ENDPOINT) -> None:
     """Registers the model's next version, with weights of their own for each seed.
 
     An endpoint is made for the model by itself.
     """
     mlflow.set_tracking_uri(tracking_uri)
-    mlflow.set_experiment(ENDPOINT)
+    mlflow.set_experiment(name)
     with tempfile.TemporaryDirectory() as folder, mlflow.start_run():
         beside = Path(folder)
         tokenizer().save(str(beside / "tokenizer.json"))
@@ -35,7 +35,7 @@ def register_embedder(tracking_uri: str, *, seed: int = 0) -> None:
         mlflow.onnx.log_model(
             token_vectors(seed=seed),
             name="model",
-            registered_model_name=ENDPOINT,
+            registered_model_name=name,
             signature=_SIGNATURE,
             extra_files=[str(beside / name) for name in ("tokenizer.json", "config.json")],
             metadata={"task": "text-embedding"},
