@@ -7,7 +7,6 @@ of one kind; they come out as they went in. Files are read row by row, never as 
 
 import hashlib
 import json
-import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -181,12 +180,3 @@ def _put(aside: Path, path: Path) -> None:
     durable.sync(aside)
     aside.replace(path)
     durable.sync(path.parent)
-
-
-def floats_of(data: bytes) -> Vector:
-    """A vector of its little-endian float32 numbers."""
-    vector: Vector = array("f")
-    vector.frombytes(data)
-    if sys.byteorder == "big":
-        vector.byteswap()
-    return vector

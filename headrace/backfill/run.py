@@ -16,6 +16,7 @@ import math
 import random
 import shutil
 import time
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -27,17 +28,18 @@ import httpx
 from contracts.backoff import Backoff
 from headrace.backfill import files
 from headrace.backfill.files import Id, Survey, TextColumns, Vector
-from headrace.errors import RefusedError, RequestFailedError
+from headrace.errors import RefusedError, RequestFailedError, sentence_of
 from service import durable
 
 SAMPLE = 20
 _MOST_CHARACTERS = 100_000  # of a request of several texts
 _WAIT_SECONDS = 60.0  # that a request may wait for idle capacity
 _GRACE_SECONDS = 15.0
-_GIVE_UP_SECONDS = 600.0  # without any answer
+_GIVE_UP_SECONDS = 600.0  # of nothing but faults
 _PAUSES = Backoff(0.5, 30.0, jitter=0.5)
 # What another moment, or another gateway, may answer. A proxy says 502.
 _TRANSIENT = (429, 502, 503, 504)
+_BUSY = (429, 504)  # the gateway works, and will have time
 _LEAST_COSINE = 0.999  # of one text twice: batches and precisions differ a little
 
 
@@ -123,7 +125,7 @@ class Backfill:
         parts: where parts are or will be.
 
     Attributes:
-        advance: is told how many rows more are done.
+        advance: is told how many rows more are done, and whether they were before.
         space: that answers, empty until one has.
         retries: requests that were sent again.
 
@@ -143,7 +145,7 @@ class Backfill:
         self._source = source
         self._columns = columns
         self._parts = parts
-        self.advance: Callable[[int], None] = lambda _: None
+        self.advance: Callable[[int, bool], None] = lambda _, __: None
         self.retries = 0
         new = Journal(plan.endpoint, plan.space, found.rows, plan.part_rows, found.digest)
         self._journal = parts.read() or new
@@ -182,7 +184,7 @@ class Backfill:
                 path = self._parts.part(count)
                 count += 1
                 if path.exists():
-                    self.advance(len(part))
+                    self.advance(len(part), True)
                 else:
                     vectors = await self._vectors([text for _, text in part])
                     ids: list[Id] = [key for key, _ in part]
@@ -216,7 +218,7 @@ class Backfill:
         async def work() -> None:
             for number, chunk in waiting:
                 found[number] = await self._ask(chunk)
-                self.advance(len(chunk))
+                self.advance(len(chunk), False)
 
         workers = [asyncio.create_task(work()) for _ in range(self._plan.concurrency)]
         try:
@@ -241,7 +243,7 @@ class Backfill:
             )
         try:
             items = answer.json()["data"]
-            vectors = [files.floats_of(base64.b64decode(item["embedding"])) for item in items]
+            vectors = [array("f", base64.b64decode(item["embedding"])) for item in items]
         except (ValueError, KeyError, TypeError) as error:
             raise RequestFailedError(f"An answer has no vectors: {error!r}.") from error
         self._size = self._size or len(vectors[0])
@@ -265,7 +267,7 @@ class Backfill:
                 answer = await self._client.post(
                     f"{plan.url}/v1/embeddings", json=body, headers=headers
                 )
-                why = f"{answer.status_code}: {_sentence(answer)}"
+                why = f"{answer.status_code}: {sentence_of(answer.content)}"
                 if answer.status_code == HTTPStatus.OK:
                     self._answered = time.monotonic()
                     return answer
@@ -273,7 +275,10 @@ class Backfill:
                     return answer
                 if answer.status_code not in _TRANSIENT:
                     raise self._failure(why)
-                pause = _seconds(answer.headers.get("retry-after"))
+                if answer.status_code in _BUSY:
+                    self._answered = time.monotonic()
+                said = answer.headers.get("retry-after", "")
+                pause = min(60.0, float(said)) if said.isdecimal() else 0.0
             except httpx.HTTPError as error:
                 why = f"no answer: {error or type(error).__name__}"
             if time.monotonic() - self._answered > _GIVE_UP_SECONDS:
@@ -328,20 +333,6 @@ def _chunks(texts: list[str], most: int) -> Iterator[list[str]]:
         chunk.append(text)
         characters += len(text)
     yield chunk
-
-
-def _seconds(retry_after: str | None) -> float:
-    try:
-        return min(60.0, float(retry_after or 0))
-    except ValueError:
-        return 0.0
-
-
-def _sentence(answer: httpx.Response) -> str:
-    try:
-        return str(answer.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return answer.text[:500]
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:

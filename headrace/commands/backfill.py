@@ -122,7 +122,7 @@ def _open(url: str, mode: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _progress(rows: int) -> Iterator[Callable[[int], None]]:
+def _progress(rows: int) -> Iterator[Callable[[int, bool], None]]:
     """Shows what is done, the rate and the time left: a bar on a terminal, else lines."""
     console = Console(stderr=True)
     bar = Progress(
@@ -136,17 +136,18 @@ def _progress(rows: int) -> Iterator[Callable[[int], None]]:
     began = told = time.monotonic()
     with bar:
         task = bar.add_task("", total=rows, rate=0.0)
-        done = 0
+        done = made = 0
 
-        def advance(more: int) -> None:
-            nonlocal done, told
+        def advance(more: int, were_done: bool) -> None:  # noqa: FBT001 - a callback
+            nonlocal done, made, told
             done += more
+            made += 0 if were_done else more
             now = time.monotonic()
-            rate = done / max(now - began, 1e-3)
+            rate = made / max(now - began, 1e-3)
             bar.update(task, advance=more, rate=rate)
             if not console.is_terminal and now - told > _TOLD_EVERY_SECONDS:
                 told = now
-                left = (rows - done) / rate
+                left = (rows - done) / max(rate, 1e-3)
                 console.print(f"{done:,} of {rows:,}, {rate:,.0f}/s, {left:,.0f} s left")
 
         yield advance

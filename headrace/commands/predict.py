@@ -6,7 +6,7 @@ import httpx
 import typer
 
 from headrace.commands.output import console, print_json, table_of
-from headrace.errors import NotRunningError, RequestFailedError
+from headrace.errors import NotRunningError, RequestFailedError, sentence_of
 from headrace.home import gateway_url
 from headrace.invocation import is_structured
 from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, find_place
@@ -44,7 +44,7 @@ def predict(
     except httpx.HTTPError as error:
         raise RequestFailedError(f"The gateway at {base} did not answer: {error}.") from error
     if answer.status_code != httpx.codes.OK:
-        raise RequestFailedError(_refusal(answer))
+        raise RequestFailedError(f"{answer.status_code}: {sentence_of(answer.content)}")
     if is_structured():
         print_json(answer.json())
         return
@@ -71,11 +71,3 @@ def show(result: Any) -> str:  # noqa: ANN401 - one item of an answer, by task
 
 def _cut_text(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _refusal(answer: httpx.Response) -> str:
-    try:
-        sentence = answer.json()["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        sentence = answer.text[:500]
-    return f"{answer.status_code}: {sentence}"

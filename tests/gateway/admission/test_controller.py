@@ -498,7 +498,7 @@ def in_bulk(seconds: float | None = None) -> RequestContext:
 
 async def test_bulk_requests_take_tokens_that_are_not_the_others_and_are_counted_apart() -> None:
     door = Door(OneEndpoint(most_tokens=10_000))
-    limits = EndpointLimits(maxTokensInFlight=10_000)
+    limits = EndpointLimits(max_tokens_in_flight=10_000)
     bulk, other = msgspec.structs.replace(call_of("a"), bulk=True), call_of("a")
     for _ in range(4):
         door.admission.reserve(bulk, 2400, limits)

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from scripted_server import serving
 from vector_gateway import SPACE, VectorGateway, busy, vector_of
 
+from contracts.backoff import Backoff
 from headrace.backfill import files, run
 from headrace.backfill.files import TextColumns
 from headrace.backfill.run import Backfill, BackfillPlan, Parts
@@ -21,7 +23,7 @@ from headrace.errors import RefusedError, RequestFailedError
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_PAUSES", run.Backoff(0.0, 0.0))
+    monkeypatch.setattr(run, "_PAUSES", Backoff(0.0, 0.0))
 
 
 def texts_of(folder: Path, count: int) -> Path:
@@ -113,10 +115,10 @@ async def test_what_is_done_is_not_asked_for_again(tmp_path: Path) -> None:
     again = VectorGateway()
     async with serving(again) as server:
         made = backfill_of(path, output, server.url)
-        advanced = list[int]()
-        made.advance = advanced.append
+        advanced: Counter[bool] = Counter()
+        made.advance = lambda rows, were_done: advanced.update({were_done: rows})
         await made.run(output)
-    assert sum(advanced) == 40
+    assert advanced == {True: 8 * done, False: 40 - 8 * done}
     assert len(again.texts) == 40 - 8 * done + run.SAMPLE
     assert vectors(output) == wanted(40)
 
