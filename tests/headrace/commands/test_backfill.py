@@ -7,10 +7,14 @@ import sys
 from array import array
 from pathlib import Path
 
+import pytest
+from gateway_process import gateway_at, lay_out_packages, put
+from gateway_world import endpoint_of, manifest_of
 from scripted_server import serving
 from typer.testing import CliRunner
 from vector_gateway import SPACE, VectorGateway, vector_of
 
+from contracts.tasks import Task
 from headrace.backfill.files import read_vectors
 from headrace.cli import app
 
@@ -87,3 +91,29 @@ def test_bad_input_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
     said = CliRunner().invoke(app, [*line, "--url", "http://127.0.0.1:9"])
     assert said.exit_code == 10
     assert "two rows have the id 0" in said.output.replace("\n", " ")
+
+
+@pytest.mark.real
+async def test_a_gateway_answers_as_the_one_of_these_tests(tmp_path: Path) -> None:
+    """A real process, on an engine that answers at once, beside callers of its own."""
+    home, output = tmp_path / "home", tmp_path / "vectors.parquet"
+    manifest = manifest_of(task=Task.TEXT_EMBEDDING).model_copy(update={"space": SPACE})
+    (ref,) = lay_out_packages(home, manifest)
+    put(home, endpoint_of(ref, name="minilm"))
+    async with gateway_at(home) as running:
+        url = str(running.http.base_url)
+        first = await begin(url, output, "--space", SPACE, "--concurrency", "2")
+        ended = asyncio.ensure_future(first.communicate(lines(ROWS)))
+        while not list(parts_of(output).glob("part-*")):
+            asked = {"model": "minilm", "input": "w1 w2"}
+            said = await running.http.post("/v1/embeddings", json=asked)
+            assert said.status_code == 200, said.text
+        first.send_signal(signal.SIGKILL)
+        await ended
+        again = await begin(url, output, "--space", SPACE, "-o", "json")
+        summary, errors = await again.communicate()
+        assert again.returncode == 0, errors.decode()
+        shown = (await running.operations.get("/metrics")).text
+    assert json.loads(summary)["space"] == SPACE
+    assert [key for key, _ in read_vectors(output)] == list(range(ROWS))
+    assert 'headrace_gateway_bulk_requests_total{endpoint="minilm",status="200"}' in shown
