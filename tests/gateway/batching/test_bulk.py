@@ -6,7 +6,7 @@ import random
 
 import pytest
 from bulk_world import ACCELERATOR, BULK_TEXTS, CPU, Setting, beside, encoded, world_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from loop_clocks import SteppedLoop, runs_on
 
@@ -18,12 +18,14 @@ from gateway.errors import DeadlineExceededError
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["waits", "came", "met", "answered", "sent", "ended"]),
-        st.floats(1e-4, 30.0, allow_nan=False),
+        st.floats(1e-4, 30.0),
     ),
+    min_size=5,
     max_size=200,
 )
 
 
+@settings(max_examples=300)
 @given(STEPS, st.integers(1, 8))
 def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
     steps: list[tuple[str, float]], gateways: int
@@ -40,17 +42,17 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
             most = share.most_seconds(now, least_seconds=math.inf)
             if most is not None and not share.long:
                 began += 1
-                share.note_begin(now, began, 1000.0)
+                share.note_begin(now, began, 1e9)
+                if delayed <= 10:  # of more, not all are held against it for ever
+                    allowed = 1 + (came * 0.0025 + now / 60) / gateways
+                    assert delayed < allowed + 1e-6
         elif what == "ended":
-            share.note_end(now, began, 1000.0, 1000.0)
+            share.note_end(now, began, 1e9, 1e9)
         else:
             came += 1
             before = bool(share.long)
             share.note_arrival(now, waits=what == "met")
             delayed += before and what == "met"
-    if began > 1 and not share.long:  # each began with room, so all before it were within bounds
-        allowed = 1 + came * 0.0025 / gateways + now / 60 / gateways
-        assert delayed <= allowed + len(steps)  # what the last one met comes on top
     share.long.clear()
     later = now + 11 * 60 * gateways + 1e6  # nobody comes, and pauses are over
     assert share.most_seconds(later, least_seconds=1.0) == LONG_SECONDS
