@@ -52,6 +52,15 @@ SPACE_NAMED: Final = counter(
     ENDPOINT,
     "space",
 )
+BULK_REQUESTS: Final = counter(
+    "gateway_bulk_requests",
+    "Requests of the class bulk, answered or refused; attempts and refusals are without them.",
+    ENDPOINT,
+    "status",
+)
+BULK_TEXTS: Final = counter(
+    "gateway_bulk_texts", "Texts of answered requests of the class bulk.", ENDPOINT
+)
 SPACE_UNNAMED: Final = counter(
     "gateway_space_unnamed",
     "Answers to callers who named no vector space while the next one waited for its cutover.",

@@ -86,6 +86,21 @@ def _admission() -> PanelRow:
             steps=(ColourThreshold(0.1, YELLOW),),
             width=8,
         ),
+        lines(
+            "Bulk requests",
+            "Requests of the class bulk a second, by status; no other panel of endpoints has them.",
+            "Mostly 503 and 504: interactive requests leave no idle capacity.",
+            q.BULK_REQUESTS,
+            unit="reqps",
+            width=12,
+        ),
+        lines(
+            "Bulk texts",
+            "Texts of answered bulk requests a second.",
+            "How fast a backfill goes.",
+            q.BULK_TEXTS,
+            width=12,
+        ),
     )
 
 

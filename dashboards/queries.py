@@ -390,6 +390,11 @@ G_REFUSED: Final = PanelQuery(
     _sum_by("endpoint, reason", _rate(g.REFUSALS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{reason}}}}"
 )
 REFUSAL_P99: Final = _quantile(0.99, g.REFUSAL_SECONDS.bucket, _ENDPOINT, "endpoint", _ENDPOINTS)
+BULK_REQUESTS: Final = PanelQuery(
+    _sum_by("endpoint, status", _rate(g.BULK_REQUESTS.name, _ENDPOINT)),
+    f"{_ENDPOINTS} {{{{status}}}}",
+)
+BULK_TEXTS: Final = PanelQuery(_sum_by("endpoint", _rate(g.BULK_TEXTS.name, _ENDPOINT)), _ENDPOINTS)
 QUEUED_ROWS: Final = PanelQuery(_sum_by("model", f"{g.QUEUED_ROWS.name}{{{_SCOPE}}}"), _MODELS)
 WAIT_P95: Final = _quantile(
     0.95, g.STAGE_SECONDS.bucket, f'{_ENDPOINT},stage="{LatencyStage.WAIT}"', "endpoint", _ENDPOINTS

@@ -93,7 +93,8 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     the key itself. ``sticky_key``, from ``x-headrace-key``, keeps a caller on one arm; without it,
     the request id is used. ``caller_hash``: of the sticky key, by ``CallerHashes``; an event's
     ``caller`` is this one, and not the key's name.
-    ``space``: only a version of this vector space may answer; None for any.
+    ``space``: only a version of this vector space may answer; None for any. ``bulk``: it takes idle
+    capacity only.
     ``observed`` holds the values of users' own statistics, by name. ``hook_state`` and
     ``code_task`` are what an installed hook and the version's code have left for ``postprocess``.
     ``unk_words``: its event lists words that are unknown to the tokeniser. ``truncate`` and
@@ -113,6 +114,7 @@ class Call(msgspec.Struct, frozen=True, eq=False):
     caller_hash: int = 0
     forced_version: str | None = None
     space: str | None = None
+    bulk: bool = False
     caller: str | None = None
     trace_parent: str | None = None
     observed: dict[str, list[float | str]] | None = None

@@ -173,6 +173,15 @@ def too_late() -> DeadlineExceededError:
     return DeadlineExceededError("The answer did not come within the time limit.")
 
 
+def bulk_too_late() -> DeadlineExceededError:
+    """The same of a bulk request: its caller should come back later."""
+    return DeadlineExceededError(
+        "Interactive requests left no idle capacity for this bulk request within its time limit; "
+        "send it again later.",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+    )
+
+
 def no_triton(reason: str = "") -> ModelUnavailableError:
     """No Triton can compute the answer now; ``reason`` says why, where more is known."""
     why = f": {reason}" if reason else ""

@@ -36,6 +36,7 @@ from gateway.admission.keys import KeyRing
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import Application, create_app, create_operations
+from gateway.batching.bulk import BulkShare
 from gateway.calls import CallerHashes
 from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import CONNECTION_SECONDS, OpenInferenceGrpc, create_server
@@ -134,6 +135,7 @@ class Gateway:
         self._events: EventStream | NoEvents = open_events(settings, instance, self._declared)
         self._keys = KeyRing(settings.keys_file)
         self._rates = RateLimits(self._keys.own_limit)
+        self._bulk = BulkShare(settings.bulk_delay_seconds)
         self._peers = peer_source(settings, environment, instance)
         receipts = open_receipts(settings)
         self._pairs = open_pairs(settings, instance)
@@ -176,6 +178,7 @@ class Gateway:
             self._metrics,
             self._budget,
             pairs=None if self._pairs is None else self._pairs.pairs,
+            bulk=self._bulk,
             own=own,
             encoding=encoding,
         )
@@ -200,6 +203,7 @@ class Gateway:
             ceilings=settings.ceilings,
             tokenisers=self._tokenisers,
             waking=self._waking,
+            bulk=self._bulk,
         )
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
@@ -271,7 +275,7 @@ class Gateway:
             self._reconciler.start()
             self._shadows.start()
             renewal = asyncio.create_task(self._renew(), name="certificate")
-            peers = asyncio.create_task(follow(self._peers, self._rates.share), name="peers")
+            peers = asyncio.create_task(follow(self._peers, self._share), name="peers")
             watch = asyncio.create_task(self._watch(grpc_port), name="connections over gRPC")
             http = asyncio.create_task(self._http.serve([listener]), name="http")
             operations = asyncio.create_task(
@@ -293,6 +297,10 @@ class Gateway:
                 # The last to end: until then it shows what the process is doing.
                 self._operations.should_exit = True
                 await operations
+
+    def _share(self, gateways: int) -> None:
+        self._rates.share(gateways)
+        self._bulk.gateways = gateways
 
     async def _watch(self, grpc_port: int) -> None:
         if grpc_port >= 0:

@@ -54,7 +54,8 @@ class RequestContext:
     Admission sets ``caller``, the name of its key, when it has ``recognised`` the caller, and
     ``counted`` when the rate has counted it; ``rated_as`` is what the rate counts it as until then.
     ``body_read``: its body is read or being read. ``work_seconds`` of a processor that this took,
-    for which the rate has counted it ``charged`` further times.
+    for which the rate has counted it ``charged`` further times. ``bulk``: it takes idle capacity
+    only, and may wait longer than the endpoint allows if it says so.
     """
 
     request_id: str
@@ -64,6 +65,7 @@ class RequestContext:
     sticky_key: str | None = None
     forced_version: str | None = None
     space: str | None = None
+    bulk: bool = False
     trace_parent: str | None = None
     api_key: str | None = None
     endpoint: str | None = None
@@ -110,7 +112,9 @@ class RequestContext:
         The endpoint's begins when its model is there.
         """
         timeout, limit = self.timeout_seconds, self.waited_seconds + limit_seconds
-        return self.started + (limit if timeout is None else min(timeout, limit))
+        if timeout is None:
+            return self.started + limit
+        return self.started + (timeout if self.bulk else min(timeout, limit))
 
     @property
     def ends(self) -> float | None:
@@ -140,7 +144,8 @@ class RequestContext:
         the gateway's own. A malformed ``traceparent`` is ignored, as W3C's specification asks.
 
         Raises:
-            BadRequestError: ``x-request-timeout`` is not a number of seconds within the limit.
+            BadRequestError: ``x-request-timeout`` is not a number of seconds within the limit, or
+                ``x-headrace-class`` none of both.
         """
         get = headers.get
         if (value := get(b"x-request-id")) is not None:
@@ -155,6 +160,7 @@ class RequestContext:
             self.forced_version = _text(value) or None
         if (value := get(b"x-headrace-space")) is not None:
             self.space = _text(value) or None
+        self.bulk = _is_bulk(get(b"x-headrace-class"))
         if (value := get(b"traceparent")) is not None:
             parent = value.decode("latin-1")
             self.trace_parent = parent if _TRACE_PARENT.fullmatch(parent) else None
@@ -180,6 +186,14 @@ def _text(value: bytes) -> str:
 def _bearer(value: bytes) -> str | None:
     scheme, _, key = _text(value).partition(" ")
     return key.strip() if scheme.lower() == "bearer" else None
+
+
+def _is_bulk(value: bytes | None) -> bool:
+    if value not in (None, b"bulk", b"interactive"):
+        raise BadRequestError(
+            f"x-headrace-class: expected bulk or interactive; got {_text(value)[:40]!r}."
+        )
+    return value == b"bulk"
 
 
 def _seconds(value: bytes) -> float:

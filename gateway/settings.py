@@ -82,6 +82,11 @@ class Settings:
         choices=("own", "grpc"),
     )
     batches_ahead: int = option(2, "Batches in flight for each engine instance.")
+    bulk_delay_seconds: float = option(
+        0.001,
+        "A batch of bulk requests may delay an interactive one by this much; by more only as far "
+        "as the p99 of these stays within a tenth.",
+    )
     tokens_in_flight: int = option(262_144, "Tokens in flight, all endpoints together.")
     bytes_in_flight: int = option(
         384 * 1024 * 1024,

@@ -42,6 +42,10 @@ COMMANDS = {
         "replay",
         "Sends a file's texts to an endpoint at an even pace, again and again, and sums it up.",
     ),
+    "backfill": (
+        "backfill",
+        "Makes the vectors of a file's texts with idle capacity; again the same line, it goes on.",
+    ),
     "recount": (
         "recount",
         "Counts raw events again, and shows that the windows and the exporter agree.",

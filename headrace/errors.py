@@ -5,6 +5,16 @@ Every command lets these through to ``headrace.cli``, which prints the message a
 or by its ``code`` under ``-o json``; both are in ``docs/cli.md`` and never change their meaning.
 """
 
+import json
+
+
+def sentence_of(content: bytes) -> str:
+    """What a gateway says of what it refuses, or the beginning of what came instead."""
+    try:
+        return str(json.loads(content)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return content[:500].decode(errors="replace")
+
 
 class HeadraceError(Exception):
     """A failure that a person can act on; ``message`` says how."""

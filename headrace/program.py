@@ -150,6 +150,9 @@ class _WithSharedOptions:
 
     def __init__(self, *args: Any, params: Any = None, **settings: Any) -> None:  # noqa: ANN401
         self._shared = typer.main.get_command(_carrier)
+        own = {flag for each in params or () for flag in each.opts}
+        for each in _options(self._shared):  # --output of a command's own leaves -o
+            each.opts = [flag for flag in each.opts if flag not in own]
         params = [*(params or ()), *_options(self._shared)]
         super().__init__(*args, params=params, **settings)  # type: ignore[call-arg]
 

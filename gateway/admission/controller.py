@@ -38,14 +38,16 @@ does (``spend``). If the endpoint changes while the body is read,
 routing raises unknown_version or model_unavailable after all.
 
 Only ``enter`` may wait: in the request scheduler, for this request's turn on the event loop, and
-for a model that left its Tritons because nobody asked. Every refusal of a request for a known
-endpoint is recorded and counted by ``_record_refusal``, wherever it was raised.
+for a model that left its Tritons because nobody asked. Bulk requests wait in a queue, take tokens
+of a budget, and are counted, all apart from the others. Every other refusal of a request for a
+known endpoint is recorded and counted by ``_record_refusal``, wherever it was raised.
 
 Not decided here: dialects refuse malformed requests, and what holds connections, bodies or long
 texts that wait to be tokenised bounds them itself. ``docs/clients.md`` has all statuses.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from http import HTTPStatus
@@ -67,6 +69,7 @@ from gateway.errors import (
     ShuttingDownError,
     TooLargeError,
     UnknownEndpointError,
+    bulk_too_late,
     no_triton,
     too_late,
 )
@@ -82,6 +85,9 @@ _USABLE_SHARE = 0.7
 _EARLY_SECONDS = 0.05
 # What a processor may be kept busy by reading a request that counts as one for its caller's rate.
 SECONDS_OF_ONE = 0.01
+# Bulk requests that wait in the request scheduler, and their budget of tokens, beside the others'.
+_MOST_BULK = 64
+_BULK_SHARE = 0.25
 # Requests a second, of a key that is for no endpoint that there is.
 _LIMIT_OF_NONE = 1.0
 
@@ -214,6 +220,10 @@ class RefusalMetrics(Protocol):
         """One request that was refused before any attempt, ``seconds`` after it arrived."""
         ...
 
+    def bulk_finished(self, endpoint: str, status: int, texts: int = 0) -> None:
+        """One bulk request that was answered or refused, and the texts of its answer."""
+        ...
+
 
 VersionT = TypeVar("VersionT", bound=Capacity)
 
@@ -238,7 +248,7 @@ class AdmissionController:
         self._endpoints = endpoints
         self._keys = keys
         self._rates = rates
-        self._budget = budget
+        self._budgets = (budget, budget.part(_BULK_SHARE))  # of bulk requests
         self._recorder = recorder
         self._metrics = metrics
         self.scheduler = scheduler or RequestScheduler(clock)
@@ -314,7 +324,9 @@ class AdmissionController:
         Raises:
             GatewayError: see the second row of the table.
         """
-        if not self.scheduler.try_now(serial_arrivals=serial_arrivals):
+        if context.bulk:
+            await self._enter_bulk(context, endpoint, version)
+        elif not self.scheduler.try_now(serial_arrivals=serial_arrivals):
             ahead = self.scheduler.waiting_of(endpoint)
             wait = self.scheduler.wait_seconds(endpoint)
             with suppress(_AsleepError):
@@ -331,6 +343,27 @@ class AdmissionController:
                 if not context.counted:
                     self._count(context, view)
                 return view, caller
+
+    async def _enter_bulk(
+        self, context: RequestContext, endpoint: str, version: str | None
+    ) -> None:
+        """Waits until no interactive request waits for the event loop."""
+        scheduler = self.scheduler
+        if not scheduler.waiting_bulk and scheduler.try_now():
+            return
+        with suppress(_AsleepError):
+            self._check_arrival(context, endpoint, version)
+        if scheduler.waiting_bulk >= _MOST_BULK:
+            raise OverloadedError(
+                "As many bulk requests wait as may; send it again later.",
+                retry_after_seconds=RETRY_AFTER_SECONDS,
+            )
+        until = context.ends
+        try:
+            async with asyncio.timeout(until and until - self._clock()):
+                await scheduler.wait(endpoint, bulk=True)
+        except TimeoutError as late:
+            raise bulk_too_late() from late
 
     def _count(self, context: RequestContext, view: EndpointView) -> None:
         """Has the rate count a request that comes in."""
@@ -397,7 +430,7 @@ class AdmissionController:
                 "More requests wait than this gateway can begin in time.", retry_after_seconds=1.0
             )
         self._check_open()
-        self._budget.check_arrival(endpoint, ahead, view.max_tokens_in_flight)
+        self._budgets[context.bulk].check_arrival(endpoint, ahead, view.max_tokens_in_flight)
         key = context.sticky_key or context.request_id
         if view.asleep and self._waking is not None:
             target = self._endpoints.target(endpoint, key, context.forced_version, context.space)
@@ -455,7 +488,7 @@ class AdmissionController:
                     raise no_triton()
                 tokens = version.likely_tokens(texts, characters)
                 most = limits.max_tokens_in_flight
-                self._budget.check_estimate(call.endpoint, texts * tokens, most)
+                self._budgets[call.bulk].check_estimate(call.endpoint, texts * tokens, most)
                 wait = version.wait_seconds(call.endpoint)
                 if wait > 0:
                     _check_wait(wait, texts * version.work_seconds((tokens,)), left)
@@ -476,15 +509,15 @@ class AdmissionController:
         """
         if call.deadline <= self._clock():
             raise too_late()
-        self._budget.reserve(call.endpoint, tokens, limits.max_tokens_in_flight)
+        self._budgets[call.bulk].reserve(call.endpoint, tokens, limits.max_tokens_in_flight)
 
     def release(self, call: Call, tokens: int) -> None:
         """Returns a request's tokens to the budget, once it is answered or has failed."""
-        self._budget.release(call.endpoint, tokens)
+        self._budgets[call.bulk].release(call.endpoint, tokens)
 
     def tokens_in_flight(self) -> dict[str, int]:
         """Tokens in flight of each endpoint that has any."""
-        return self._budget.by_endpoint()
+        return dict(sum(map(Counter, (each.by_endpoint() for each in self._budgets)), Counter()))
 
     # What a request's body has cost.
 
@@ -545,7 +578,10 @@ class AdmissionController:
             self._endpoints.describe(endpoint)
         except UnknownEndpointError:
             return  # names that callers make up must not become labels of metrics or events
-        self._record_refusal(endpoint, int(error.status), error.code, context.started)
+        if context.bulk:
+            self._metrics.bulk_finished(endpoint, int(error.status))
+        else:
+            self._record_refusal(endpoint, int(error.status), error.code, context.started)
 
     def left(self, context: RequestContext) -> None:
         """The caller of a request hung up, which the rate counts as if it had been refused."""
@@ -567,7 +603,10 @@ class AdmissionController:
             status, reason = int(error.status), error.code
         elif isinstance(error, asyncio.CancelledError):
             status, reason = CLIENT_GONE_STATUS, "client_gone"
-        self._record_refusal(call.endpoint, status, reason, call.started)
+        if call.bulk:
+            self._metrics.bulk_finished(call.endpoint, status)
+        else:
+            self._record_refusal(call.endpoint, status, reason, call.started)
 
     def _record_refusal(self, endpoint: str, status: int, reason: str, started: float) -> None:
         self._recorder.refusal(endpoint, status, reason)

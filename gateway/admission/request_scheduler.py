@@ -2,6 +2,7 @@
 
 While the event loop keeps up, no request waits. When requests arrive faster than the processor can
 handle them, they wait here: in one queue for each endpoint, and the queues are served in rotation.
+Bulk requests wait in a queue that is served while all others are empty, and nobody waits for them.
 The length of the queues gives an estimate of how long a new request would wait. A request that
 would wait too long is refused at once, which costs little. Without a scheduler, all requests would
 be begun at the same time and none would be answered by its deadline.
@@ -35,6 +36,7 @@ class RequestScheduler:
         self._clock = clock
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
         self._waiting = 0
+        self._bulk: deque[asyncio.Future[None]] = deque()
         self._slice_began = 0.0
         self._slicing = False
         # Measured seconds of work for one request, and between the begins of two requests while
@@ -54,8 +56,13 @@ class RequestScheduler:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait."""
+        """Requests that wait; not those of the class bulk."""
         return self._waiting
+
+    @property
+    def waiting_bulk(self) -> int:
+        """Bulk requests that wait, including those that were cancelled meanwhile."""
+        return len(self._bulk)
 
     def waiting_of(self, endpoint: str) -> int:
         """Requests in one endpoint's queue, including those that were cancelled meanwhile."""
@@ -92,20 +99,20 @@ class RequestScheduler:
             return True
         return self._clock() - self._slice_began < _SLICE_SECONDS
 
-    async def wait(self, endpoint: str) -> None:
+    async def wait(self, endpoint: str, *, bulk: bool = False) -> None:
         """Waits until the request may begin. A cancelled request is skipped."""
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
-        queue = self._queues.setdefault(endpoint, deque())
+        queue = self._bulk if bulk else self._queues.setdefault(endpoint, deque())
         queue.append(turn)
-        self._waiting += 1
+        self._waiting += not bulk
         if not self._slicing:
             self._begin_slice()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():  # it stays in the queue until ``_grant`` skips it
-                self._waiting -= 1
+                self._waiting -= not bulk
             raise
 
     def _begin_slice(self) -> None:
@@ -141,7 +148,7 @@ class RequestScheduler:
             interval = (now - self._granted_at) / self._granted
             self._interval += _LEARNING_RATE * (interval - self._interval)
             self._granted = 0
-        if self._waiting:
+        if self._waiting or self._bulk:
             # ``_note_work_began`` runs just before the requests whose turns are granted here, and
             # ``_end_slice`` just after them: the time between the two is spent on these requests.
             self._to_begin = True
@@ -175,7 +182,7 @@ class RequestScheduler:
         self._work_began = self._clock()
 
     def _grant(self, turns: int) -> int:
-        """Lets up to this many requests begin, one of each endpoint in rotation."""
+        """Lets up to this many requests begin, one of each endpoint in rotation, bulk ones last."""
         granted = 0
         while granted < turns and self._queues:
             endpoint, queue = next(iter(self._queues.items()))
@@ -186,6 +193,11 @@ class RequestScheduler:
                 self._queues[endpoint] = queue
             if not turn.cancelled():
                 self._waiting -= 1
+                turn.set_result(None)
+                granted += 1
+        while granted < turns and self._bulk:
+            turn = self._bulk.popleft()
+            if not turn.cancelled():
                 turn.set_result(None)
                 granted += 1
         return granted

@@ -29,6 +29,10 @@ class TokenBudget:
         self._by_endpoint: dict[str, int] = {}
         self._typical: dict[str, float] = {}  # tokens of a request, for each endpoint ever asked
 
+    def part(self, share: float) -> "TokenBudget":
+        """A budget of its own, of a share of this one's tokens."""
+        return TokenBudget(int(share * self._total))
+
     @property
     def half_empty(self) -> bool:
         """Whether at most half of the budget is in use."""

@@ -3,7 +3,9 @@
 ``submit`` queues encoded texts and returns a ``Job`` with a future of their values. ``Schedule``
 decides which batch is sent when. It is asked once for all texts that are submitted in one iteration
 of the event loop, so that they can share a batch, and again when a batch ends. A job is answered as
-a whole or fails as a whole. The texts of a call that is cancelled leave the queue.
+a whole or fails as a whole. The texts of a call that is cancelled leave the queue. Bulk calls have
+a schedule of their own, which is asked once nothing else waits and only for instances that idle;
+``bulk.py`` says when.
 
 Four things can go wrong with a batch:
 
@@ -30,6 +32,7 @@ from time import monotonic
 from typing import Protocol
 
 from contracts.backoff import Backoff
+from gateway.batching.bulk import BulkShare
 from gateway.batching.cost_model import JointCosts
 from gateway.batching.jobs import (
     Deadlines,
@@ -56,7 +59,13 @@ from gateway.engine.protocol import (
     EngineUnavailableError,
     Work,
 )
-from gateway.errors import ModelFailedError, no_triton, too_late
+from gateway.errors import (
+    DeadlineExceededError,
+    ModelFailedError,
+    bulk_too_late,
+    no_triton,
+    too_late,
+)
 from gateway.packages import ServedModel
 from preprocess.encoder import EncodedTexts
 from preprocess.errors import EngineOutputError
@@ -80,6 +89,7 @@ _MOST_FAILED = 16
 _HALVES = 2
 # How long a Triton gets no batch that was too busy for one; doubled each time.
 _PAUSES = Backoff(0.002, 0.05)
+_BULK_LOOK_SECONDS = 0.002  # between two looks for an instance that idles, for bulk calls
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
 # By how many iterations of the event loop the end of a batch is seen late at most: its answer waits
@@ -113,6 +123,7 @@ class Batcher:
         fleet: is told of a Triton that does not answer.
         meter: counts batches.
         lag: measures how long iterations of the event loop take.
+        share: what bulk calls of the process may take; it is told how long others took.
         clock: the event loop's, seconds.
     """
 
@@ -122,13 +133,16 @@ class Batcher:
         fleet: Fleet,
         meter: BatchMeter,
         lag: LoopLag | None = None,
+        share: BulkShare | None = None,
         *,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.model = model
         self.cost: JointCosts
         self._schedule: WaitingRows[TextRow]
-        self.cost, self._schedule = _planning(model)
+        self._bulk: WaitingRows[TextRow]
+        self.cost, self._schedule, self._bulk = _planning(model)
+        self.share = share or BulkShare()
         self.replicas: tuple[Replica, ...] = ()
         self._clock = clock
         self._fleet = fleet
@@ -169,13 +183,13 @@ class Batcher:
 
     @property
     def queued_rows(self) -> int:
-        """Texts in the queue."""
+        """Texts in the queue; not those of bulk calls."""
         return self._schedule.rows
 
     @property
     def idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
-        if self._schedule.rows or self._tasks:
+        if self._schedule.rows or self._bulk.rows or self._tasks:
             return False
         return not any(replica.busy for replica in self.replicas)  # with prompts
 
@@ -208,7 +222,13 @@ class Batcher:
         self._tokens_a_character += _LENGTH_RATE * (seen - self._tokens_a_character)
 
     def submit(
-        self, encoded: EncodedTexts, endpoint: str, deadline: float, *, waits: bool = True
+        self,
+        encoded: EncodedTexts,
+        endpoint: str,
+        deadline: float,
+        *,
+        waits: bool = True,
+        bulk: bool = False,
     ) -> Job:
         """Queues texts. If an instance is idle, they are sent in the event loop's next iteration.
 
@@ -217,9 +237,10 @@ class Batcher:
             endpoint: the call's; endpoints that share the package get equal shares of it.
             deadline: by the loop's clock, seconds.
             waits: for a Triton that went away to come back; false if another version answers.
+            bulk: takes idle instances only.
         """
         now = self._clock()
-        job = Job(endpoint, deadline, self._loop.create_future(), waits=waits)
+        job = Job(endpoint, deadline, self._loop.create_future(), waits=waits, bulk=bulk)
         if not waits and not self.serves:
             job.end(no_triton())
             return job
@@ -231,7 +252,13 @@ class Batcher:
                 row.type_ids = type_ids[index]
             job.rows.append(row)
         job.unanswered = len(job.rows)
-        self._schedule.push(job.rows)
+        if bulk:
+            self.share.jobs += 1
+            job.future.add_done_callback(self.share.drop_job)
+        elif self.share.jobs:
+            is_free = any(each.serves and each.has_room for each in self.replicas)
+            self.share.note_arrival(now, waits=not is_free)
+        self._queue_of(job).push(job.rows)
         self._deadlines.watch(job)
         self.wake()
         return job
@@ -241,9 +268,13 @@ class Batcher:
 
         Texts in flight are ignored when they are answered.
         """
+        queue = self._queue_of(job)
         for row in job.rows:
-            self._schedule.remove(row)
+            queue.remove(row)
         job.end(error)
+
+    def _queue_of(self, job: Job) -> WaitingRows[TextRow]:
+        return self._bulk if job.bulk else self._schedule
 
     def wake(self) -> None:
         """Has what to send decided in the event loop's next iteration, once."""
@@ -258,7 +289,7 @@ class Batcher:
 
     def _fail_late(self, job: Job) -> None:
         is_gone = not self.serves and not self._hangs
-        self.abandon(job, no_triton() if is_gone else too_late())
+        self.abandon(job, no_triton() if is_gone else _too_late(job))
 
     def _decide_once(self) -> None:
         self._decision_due = False
@@ -267,7 +298,7 @@ class Batcher:
     def _decide(self) -> None:
         """Sends batches as long as the schedule has one to send now, then sets the next timer."""
         if not self.serves:
-            if self.may_return and self._schedule.rows:
+            if self.may_return and (self._schedule.rows or self._bulk.rows):
                 if self._served:
                     self._fail_waiting(stays=lambda row: row.job.waits)
                 self._wake_at(self._return_end)
@@ -282,11 +313,36 @@ class Batcher:
             choice = self._schedule.take(now, self._slots())
             if not isinstance(choice, Batch):
                 break
-            for row in choice.expired:
-                self.abandon(row.job, too_late())
-            if choice.rows:
-                self._send(choice, now)
+            self._send(choice, now)
+        if self._bulk.rows:
+            self._decide_bulk(now)
+            look = now + _BULK_LOOK_SECONDS
+            choice = look if choice is None else min(choice, look)
         self._wake_at(choice)
+
+    def _decide_bulk(self, now: float) -> None:
+        """Sends batches of bulk calls to instances that idle, as long as one may begin."""
+        while self._bulk.rows and not self._schedule.rows:
+            replica = self._idle_for_bulk(now)
+            if replica is None:
+                return
+            most = self.share.most_seconds(now, self._bulk.least_seconds())
+            choice = None if most is None else self._bulk.take(now, Slots(1, 0), most)
+            if not isinstance(choice, Batch):
+                return
+            self._send(choice, now, replica)
+
+    def _idle_for_bulk(self, now: float) -> Replica | None:
+        """A replica for a batch of bulk calls: at a Triton that idles but for one more instance.
+
+        That one is left to the next interactive call; a lone instance has to idle. Of several
+        Tritons the first ones are left to these.
+        """
+        serving = [replica for replica in self.replicas if replica.serves]
+        for replica in reversed(serving[-self.share.most_tritons(now, len(serving)) :]):
+            if replica.idle and replica.load.all < max(1, replica.instances - 1):
+                return replica
+        return None
 
     def _wake_at(self, moment: float | None) -> None:
         if self._timer is not None:
@@ -309,24 +365,37 @@ class Batcher:
                     free_at, running = min((free_at, running), replica.next_free())
         return Slots(idle, spare, free_at, running)
 
-    def _send(self, batch: Batch[TextRow], now: float) -> None:
-        """Sends a batch to a replica with an idle instance, else ahead to one that can take it.
+    def _send(self, batch: Batch[TextRow], now: float, replica: Replica | None = None) -> None:
+        """Sends a batch to a replica, and gives up its rows that have expired.
 
-        Among several, the replica with the fewest padded tokens in flight gets it.
+        Unless one is named, it has an idle instance, else the batch is sent ahead to it. Among
+        several, one whose Triton runs no bulk batch gets it, and the one with the fewest padded
+        tokens in flight.
         """
-        serving = [replica for replica in self.replicas if replica.serves]
-        lookahead = self._lag.iteration_seconds * _LOOKAHEAD_ITERATIONS
-        available = [r for r in serving if r.idle] or [r for r in serving if r.spare(lookahead)]
-        replica = min(available, key=lambda r: r.tokens)
+        for row in batch.expired:
+            self.abandon(row.job, _too_late(row.job))
+        if not batch.rows:
+            return
+        replica = replica or self._replica_for_next()
         flight = self._record_sent(batch, replica, now)
         task = self._loop.create_task(self._run(batch, replica, flight))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _replica_for_next(self) -> Replica:
+        serving = [replica for replica in self.replicas if replica.serves]
+        lookahead = self._lag.iteration_seconds * _LOOKAHEAD_ITERATIONS
+        available = [r for r in serving if r.idle] or [r for r in serving if r.spare(lookahead)]
+        available = [r for r in available if not r.load.bulk] or available
+        return min(available, key=lambda r: r.tokens)
+
     def _record_sent(self, batch: Batch[TextRow], replica: Replica, now: float) -> Flight:
         bucket, rows = batch.shape
         expected = self.cost.seconds_on(replica.address, bucket, rows)
-        flight = replica.batch_sent(now, expected, bucket * rows)
+        bulk = batch.rows[0].job.bulk
+        flight = replica.batch_sent(now, expected, bucket * rows, bulk=bulk)
+        if bulk:
+            self.share.note_begin(now, flight, expected)
         mark_sent(batch.rows, flight.sent)
         return flight
 
@@ -402,7 +471,7 @@ class Batcher:
                 self.suspend(replica, slow)
                 self._repeat(rows)
             else:
-                self._fail(rows, too_late())
+                self._fail(rows, _too_late(rows[0].job))
         except EngineBusyError:
             self._record_end(rows, replica, flight)
             self._pause(replica)
@@ -515,6 +584,8 @@ class Batcher:
     def _record_end(self, rows: list[TextRow], replica: Replica, flight: Flight) -> float:
         now = self._clock()
         seconds = replica.batch_ended(flight, now)
+        if flight.bulk:
+            self.share.note_end(now, flight, flight.expected, seconds)
         mark_ended(rows, flight.sent, now)
         return seconds
 
@@ -553,7 +624,7 @@ class Batcher:
 
     def _schedule_again(self, rows: list[TextRow]) -> None:
         for row in _still_waiting(rows):
-            self._schedule.push((row,))
+            self._queue_of(row.job).push((row,))
 
     def _repeat(self, rows: list[TextRow]) -> None:
         """Queues texts again, by deadline as before, if tries and a Triton are left."""
@@ -563,7 +634,7 @@ class Batcher:
                 continue
             may_wait = row.job.waits and self.may_return
             if row.tries < _MOST_TRIES and (self.serves or may_wait):
-                self._schedule.push((row,))
+                self._queue_of(row.job).push((row,))
             else:
                 self.abandon(row.job, no_triton())
 
@@ -572,20 +643,26 @@ class Batcher:
             self.abandon(row.job, error)
 
     def _fail_waiting(self, stays: Callable[[TextRow], bool] = lambda _: False) -> None:
-        for row in self._schedule.drain():
+        for row in (*self._schedule.drain(), *self._bulk.drain()):
             if stays(row):
-                self._schedule.push((row,))
+                self._queue_of(row.job).push((row,))
             else:
                 self.abandon(row.job, no_triton())
 
 
-def _planning(model: ServedModel) -> tuple[JointCosts, WaitingRows[TextRow]]:
-    """The costs and the schedule of a package, by what its engine takes."""
+def _planning(
+    model: ServedModel,
+) -> tuple[JointCosts, WaitingRows[TextRow], WaitingRows[TextRow]]:
+    """The costs and both schedules of a package, by what its engine takes."""
     if model.is_packed:
         tokens = TokenCosts()
-        return tokens, PackedSchedule(tokens)
+        return tokens, PackedSchedule(tokens), PackedSchedule(tokens)
     costs = JointCosts(model.buckets, model.max_batch_size, model.row_buckets)
-    return costs, Schedule(costs)
+    return costs, Schedule(costs), Schedule(costs)
+
+
+def _too_late(job: Job) -> DeadlineExceededError:
+    return bulk_too_late() if job.bulk else too_late()
 
 
 def _still_waiting(rows: list[TextRow]) -> list[TextRow]:

@@ -64,7 +64,7 @@ class Job:
     """
 
     __slots__ = (
-        "_times", "deadline", "endpoint", "future", "rows", "unanswered", "values", "waits",
+        "_times", "bulk", "deadline", "endpoint", "future", "rows", "unanswered", "values", "waits",
     )  # fmt: skip
 
     def __init__(
@@ -74,8 +74,10 @@ class Job:
         future: "asyncio.Future[Values]",
         *,
         waits: bool = True,
+        bulk: bool = False,
     ) -> None:
         self.waits = waits  # for a Triton to come back
+        self.bulk = bulk
         self.endpoint = endpoint
         self.deadline = deadline
         self.future = future

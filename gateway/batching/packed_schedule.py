@@ -59,7 +59,9 @@ class PackedSchedule(WaitingRows[R]):
         self._max_rows = max_rows
         self._message_seconds = message_seconds
 
-    def take(self, now: float, slots: Slots) -> Batch[R] | float | None:
+    def take(
+        self, now: float, slots: Slots, most_seconds: float = math.inf
+    ) -> Batch[R] | float | None:
         """See ``WaitingRows.take``; never a time."""
         if self.rows == 0 or (slots.idle == 0 and slots.spare == 0):
             return None
@@ -72,8 +74,8 @@ class PackedSchedule(WaitingRows[R]):
             return PackedBatch([], expired)
         first = flow.queues[0].rows[0][2]
         room = self._room(first, waiting, slots.idle)
-        slack = first.deadline - now
-        while room > first.tokens and self._tokens.seconds(room, 1) > slack:
+        most_seconds = min(most_seconds, first.deadline - now)
+        while room > first.tokens and self._tokens.seconds(room, 1) > most_seconds:
             room //= 2
         return PackedBatch(self._cut(flow, room), expired)
 

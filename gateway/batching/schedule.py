@@ -30,7 +30,7 @@ class Schedule(WaitingRows[R]):
     def __init__(self, cost: Costs) -> None:
         super().__init__(cost, by_bucket=True)
 
-    def take(self, now: float, slots: Slots) -> Batch[R] | float | None:
+    def take(self, now: float, slots: Slots, most_seconds: float = inf) -> Batch[R] | float | None:
         """The batch to send now, or the time to ask again, or None to ask at the next change.
 
         With an idle instance, a batch is sent at once. With none, a full batch is sent ahead at
@@ -42,6 +42,7 @@ class Schedule(WaitingRows[R]):
         Args:
             now: the event loop's clock, seconds.
             slots: what the instances can take.
+            most_seconds: see ``WaitingRows.take``.
         """
         if self.rows == 0 or (slots.idle == 0 and slots.spare == 0):
             return None
@@ -55,10 +56,11 @@ class Schedule(WaitingRows[R]):
         expired = self._drop_expired(flow, first, now)
         if not first.rows:
             return Batch(first.bucket, [], expired)
-        return self._cut(flow, first, expired, now, slots.idle)
+        most_seconds = min(most_seconds, first.rows[0][0] - now)
+        return self._cut(flow, first, expired, most_seconds, slots.idle)
 
     def _cut(
-        self, flow: Flow[R], first: Queue[R], expired: list[R], now: float, idle: int
+        self, flow: Flow[R], first: Queue[R], expired: list[R], most_seconds: float, idle: int
     ) -> Batch[R]:
         """Takes out the first row of a queue, and the rows that share its batch."""
         cost = self._cost
@@ -68,8 +70,7 @@ class Schedule(WaitingRows[R]):
         if idle > 1:
             # The waiting rows are spread over all idle instances.
             rows = min(rows, -(-self.rows // idle))
-        slack = first.rows[0][0] - now
-        while rows > 1 and cost.seconds(longest, rows) > slack:
+        while rows > 1 and cost.seconds(longest, rows) > most_seconds:
             rows //= 2
         if len(together) == 1:
             bucket = longest

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Generic, TypeVar
 
 from gateway.batching.cost_model import Costs
@@ -186,13 +187,19 @@ class WaitingRows(ABC, Generic[R]):
         others = (flow for flow in self._flows.values() if flow.rows and flow is not own)
         return mine + sum(min(flow.backlog, mine) for flow in others)
 
+    def least_seconds(self) -> float:
+        """Engine seconds of the row that leaves next, by itself; only if any waits."""
+        first = min(queue.rows[0] for queue in self._next_flow().queues.values() if queue.rows)
+        return self._cost.seconds(first[2].bucket, 1)
+
     @abstractmethod
-    def take(self, now: float, slots: Slots) -> Batch[R] | float | None:
+    def take(self, now: float, slots: Slots, most_seconds: float = inf) -> Batch[R] | float | None:
         """The batch to send now, or the time to ask again, or None to ask at the next change.
 
         Args:
             now: the event loop's clock, seconds.
             slots: what the instances can take.
+            most_seconds: of the engine, for a batch of more than one row.
         """
 
     def _queue(self, flow: Flow[R], row: R) -> Queue[R]:

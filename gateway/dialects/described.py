@@ -45,6 +45,7 @@ _PREDICTING = (
     _header("x-headrace-key", "whom to keep on one version during a rollout", STRING),
     _header("x-headrace-version", "forces a version", STRING),
     _header("x-headrace-space", "only vectors of this space, or of the next one: next", STRING),
+    _header("x-headrace-class", "bulk takes idle capacity only", {"enum": ["interactive", "bulk"]}),
     _header("x-request-timeout", "seconds; the endpoint's own limit is the most", _SECONDS),
 )
 _ANSWERED = {

@@ -271,6 +271,8 @@ class Front:
         """
         if self.generation is None:
             raise UnsupportedError("This gateway writes no text.")
+        if context.bulk:
+            raise UnsupportedError("x-headrace-class: models that write take no bulk requests.")
 
         def call_of(index: int, chosen: Sampling) -> Call:
             return self._call(
@@ -355,6 +357,7 @@ class Front:
             caller_hash=self.callers.of(view.name, context.sticky_key),
             forced_version=context.forced_version,
             space=context.space,
+            bulk=context.bulk,
             caller=caller,
             trace_parent=context.trace_parent,
             truncate=query.truncate,

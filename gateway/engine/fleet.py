@@ -101,12 +101,27 @@ _PATIENT_PROBES = 3
 _MOST_LOOKAHEAD = 4  # times the batches usually sent ahead, while the event loop is slow
 
 
+class TritonLoad:
+    """Batches in flight at one Triton, of all its packages, by the class of their requests."""
+
+    __slots__ = ("bulk", "interactive")
+
+    def __init__(self) -> None:
+        self.bulk = self.interactive = 0
+
+    @property
+    def all(self) -> int:
+        """Of both classes."""
+        return self.bulk + self.interactive
+
+
 class Flight:
     """A batch in flight; ``started`` is when an instance was free to run it, None until then."""
 
-    __slots__ = ("answered", "expected", "sent", "started", "tokens")
+    __slots__ = ("answered", "bulk", "expected", "sent", "started", "tokens")
 
-    def __init__(self, sent: float, expected: float, tokens: int) -> None:
+    def __init__(self, sent: float, expected: float, tokens: int, *, bulk: bool = False) -> None:
+        self.bulk = bulk
         self.sent = sent
         self.expected = expected  # engine seconds
         self.tokens = tokens  # padding included
@@ -125,6 +140,7 @@ class Replica:
         ahead: batches in flight for each instance, the running one included. More are not sent, but
             wait in the batcher.
         opened: is told that its breaker has opened, and whether it served until then.
+        load: of that Triton, by all its packages.
     """
 
     def __init__(
@@ -136,8 +152,10 @@ class Replica:
         ahead: int,
         *,
         opened: "Callable[[Replica, bool], None] | None" = None,
+        load: TritonLoad | None = None,
     ) -> None:
         self.engine = engine
+        self.load = load or TritonLoad()
         self.address = address
         self.model = model
         self.breaker = Breaker()
@@ -221,9 +239,18 @@ class Replica:
         """Expected engine seconds of all batches in flight, including what they have run so far."""
         return self._expected
 
-    def batch_sent(self, now: float, expected: float, tokens: int) -> Flight:
+    @property
+    def has_room(self) -> bool:
+        """Whether its Triton runs fewer batches, of all packages, than this one's instances."""
+        return self.load.all < self._instances
+
+    def batch_sent(self, now: float, expected: float, tokens: int, *, bulk: bool = False) -> Flight:
         """Records that a batch was sent; ``expected`` engine seconds, padded ``tokens``."""
-        flight = Flight(now, expected, tokens)
+        flight = Flight(now, expected, tokens, bulk=bulk)
+        if bulk:
+            self.load.bulk += 1
+        else:
+            self.load.interactive += 1
         self._flights.append(flight)
         self._expected += expected
         if self._running < self._instances:
@@ -237,6 +264,10 @@ class Replica:
         Gives the seconds that an instance ran it, without its wait behind other batches.
         """
         self._flights.remove(flight)
+        if flight.bulk:
+            self.load.bulk -= 1
+        else:
+            self.load.interactive -= 1
         self._expected = self._expected - flight.expected if self._flights else 0.0
         if flight.started is None:  # answered before one that was sent earlier
             return now - flight.sent
@@ -281,6 +312,7 @@ class Fleet:
         self._connect = connect
         self._ahead = ahead
         self._engines: dict[str, Engine] = {}
+        self._loads: dict[str, TritonLoad] = {}
         self._pools: Mapping[str, str] = {}  # of Tritons by address, but of the default pool's
         self._replicas: dict[tuple[str, str], Replica] = {}
         self._reported: Mapping[str, frozenset[str]] = {}
@@ -331,6 +363,7 @@ class Fleet:
             pool = before.get(address, DEFAULT_POOL)
             self._stopped.update((pool, each.model) for each in replicas if each.serves)
             self._removed.append(_RemovedTriton(self._engines.pop(address), replicas))
+            del self._loads[address]
         for key in [key for key in self._replicas if before.get(key[0]) != self._pools.get(key[0])]:
             moved = self._replicas.pop(key)  # its batches end, and it gets no more
             if moved.serves:
@@ -338,6 +371,7 @@ class Fleet:
         for address in sorted(new):
             log.info("triton joined", extra={"triton": address})
             self._engines[address] = self._connect(address)
+            self._loads[address] = TritonLoad()
         return bool(gone or new) or before != self._pools
 
     def set_reported(self, reported: Mapping[str, frozenset[str]], now: float) -> None:
@@ -408,7 +442,7 @@ class Fleet:
         self._on_serving[pool, model] = on_change
         return tuple(
             self._replica(address, model, instances)
-            for address in self._engines
+            for address in sorted(self._engines)  # the first is the same in all gateways
             if self._pool_of(address) == pool
         )
 
@@ -452,7 +486,13 @@ class Fleet:
         if replica is None:
             engine = self._engines[address]
             replica = self._replicas[key] = Replica(
-                engine, address, model, instances, self._ahead, opened=self._opened
+                engine,
+                address,
+                model,
+                instances,
+                self._ahead,
+                opened=self._opened,
+                load=self._loads[address],
             )
             self._schedule(replica)
         return replica

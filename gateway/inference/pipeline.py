@@ -227,6 +227,8 @@ class Pipeline:
         batchers = [of_pool.get(target.model.ref.package) for target in targets]
         limits = routes.endpoint.spec.limits
         index, batcher = self._admission.pick_version(call, limits, batchers, now)
+        if call.bulk:  # its waits are no version's, and no rollout is judged by them
+            return RouteTarget(Arm.FORCED, targets[index].model), batcher
         return targets[index], batcher
 
     async def _encode(self, target: RouteTarget, call: Call, code_deadline: float) -> Attempt:
@@ -309,7 +311,7 @@ class Pipeline:
         """
         call = attempt.call
         cache = self._endpoints.caches.get(call.endpoint)
-        if cache is None:
+        if cache is None or call.bulk:
             return await self._infer(batcher, attempt, attempt.encoded, deadline)
         values, cached = await cache.answer(
             attempt.target.model.ref.package,
@@ -325,13 +327,19 @@ class Pipeline:
     async def _infer(
         self, batcher: Batcher, attempt: Attempt, encoded: EncodedTexts, deadline: float
     ) -> NDArray[np.float32]:
-        endpoint, waits = attempt.call.endpoint, attempt.waits
-        job = attempt.job = batcher.submit(encoded, endpoint, deadline, waits=waits)
+        call = attempt.call
+        job = attempt.job = batcher.submit(
+            encoded, call.endpoint, deadline, waits=attempt.waits, bulk=call.bulk
+        )
         try:
-            return await job.future
+            values = await job.future
         except asyncio.CancelledError:
             batcher.abandon(job)
             raise
+        if batcher.share.jobs and not call.bulk:
+            now = monotonic()
+            batcher.share.note_answer(now, call.endpoint, now - call.started - attempt.queue)
+        return values
 
     def _record_answer(
         self,
@@ -374,7 +382,10 @@ class Pipeline:
         total = max(0.0, monotonic() - attempt.call.started)
         event = event_of(attempt, status, records, answered=answered, total=total)
         self._recorder.attempt(event)
-        self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
+        if attempt.call.bulk:
+            self._metrics.bulk_finished(event.endpoint, status, len(records))
+        else:
+            self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
         if self._tracer is not None:
             trace_id = self._tracer.attempt(attempt.call, event)
             if trace_id:

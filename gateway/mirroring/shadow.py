@@ -20,6 +20,7 @@ from time import monotonic
 
 from gateway.admission.token_budget import TokenBudget
 from gateway.batching.batcher import Batcher
+from gateway.batching.bulk import BulkShare
 from gateway.batching.lag import LoopLag
 from gateway.events.buffer import Recorder
 from gateway.inference.attempt import AnsweredRequest
@@ -144,6 +145,7 @@ class Shadows:
         limits: MirrorLimits | None = None,
         *,
         pairs: KeptPairs | None = None,
+        bulk: BulkShare | None = None,
         own: OwnCode | None = None,
         encoding: Encoding | None = None,
     ) -> None:
@@ -152,6 +154,7 @@ class Shadows:
         self._budget = budget
         self._limits = limits = limits or MirrorLimits()
         self._lag = LoopLag()
+        self._bulk = bulk or BulkShare()
         self._waiting: deque[_MirrorJob] = deque()
         self._tokens = 0
         self._engines = EngineBuckets(limits.engine_share, limits.burst_seconds)
@@ -169,6 +172,7 @@ class Shadows:
     async def close(self) -> None:
         """Drops the mirrored requests that wait and cancels those in flight."""
         self._closed = True
+        self._bulk.yields = False
         self._lag.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -220,6 +224,7 @@ class Shadows:
 
     def _pump(self) -> None:
         """Sends or drops what waits, and checks again soon if anything is left."""
+        self._bulk.yields = bool(self._tasks)
         while self._waiting:
             now = monotonic()
             mirrored = self._waiting[0]
@@ -230,6 +235,8 @@ class Shadows:
             elif reason in (Drop.NOT_LOADED, Drop.GATEWAY_BUSY) or late:
                 self._drop(reason)
             else:
+                # The engine may be busy with bulk requests, which come after these.
+                self._bulk.yields = self._bulk.yields or reason is Drop.ENGINE_BUSY
                 if self._timer is None:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(self._limits.look_seconds, self._look)
@@ -270,6 +277,7 @@ class Shadows:
         self._metrics.shadow_sent(mirrored.answered.call.endpoint)
         task = asyncio.get_running_loop().create_task(self._run(mirrored, batcher), name="shadow")
         self._tasks[task] = package
+        self._bulk.yields = True
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

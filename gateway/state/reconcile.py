@@ -23,6 +23,7 @@ from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from gateway.batching.batcher import Batcher, BatchMeter
+from gateway.batching.bulk import BulkShare
 from gateway.batching.lag import LoopLag
 from gateway.calls import EndpointView
 from gateway.engine.fleet import Fleet
@@ -116,6 +117,7 @@ class Reconciler:
         ceilings: Ceilings = NO_CEILINGS,
         tokenisers: OnDemand | None = None,
         waking: Waking | None = None,
+        bulk: BulkShare | None = None,
         clock: Callable[[], float] = monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -135,6 +137,7 @@ class Reconciler:
         self._heartbeat = ControllerHeartbeat(clock())
         self._withheld: Mapping[str, float] = {}
         self._lag = LoopLag()
+        self._bulk = bulk or BulkShare()
         self._inputs = _Inputs()
         self._followed: tuple[LoaderReport, ...] | None = None
         self._opened: dict[str, ServedModel] = {}
@@ -286,7 +289,8 @@ class Reconciler:
         for key in wanted.keys() - self._batchers.keys():
             model = self._opened.get(key[1])
             if model is not None:
-                self._batchers[key] = Batcher(model, self._fleet, self._meter, self._lag)
+                batcher = Batcher(model, self._fleet, self._meter, self._lag, self._bulk)
+                self._batchers[key] = batcher
                 moved = True
         if moved:
             for (pool, _), batcher in self._batchers.items():

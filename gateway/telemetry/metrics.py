@@ -204,6 +204,8 @@ class Metrics:
         self._refusal_seconds = self._histogram(m.REFUSAL_SECONDS)
         self._shadows = self._counter(m.SHADOWS)
         self._space_named = self._counter(m.SPACE_NAMED)
+        self._bulk_requests = self._counter(m.BULK_REQUESTS)
+        self._bulk_texts = self._counter(m.BULK_TEXTS)
         self._space_unnamed = self._counter(m.SPACE_UNNAMED)
         self._hook_failures = self._counter(m.PREPROCESSOR_FAILURES)
         self._code_failures = self._counter(m.CODE_FAILURES)
@@ -297,6 +299,12 @@ class Metrics:
     def space_named(self, endpoint: str, space: str) -> None:
         """One answer to a caller who named a space."""
         self._space_named.add((endpoint, space))
+
+    def bulk_finished(self, endpoint: str, status: int, texts: int = 0) -> None:
+        """One bulk request, answered or refused; nothing else counts it for its endpoint."""
+        self._bulk_requests.add((endpoint, _status(status)))
+        if status == HTTPStatus.OK:
+            self._bulk_texts.add((endpoint,), texts)
 
     def space_unnamed(self, endpoint: str) -> None:
         """One answer to a caller whose vectors the next cutover will change, unasked."""

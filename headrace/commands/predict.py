@@ -7,12 +7,11 @@ import httpx
 import typer
 
 from headrace.commands.output import console, print_json, table_of
-from headrace.errors import NotRunningError, RequestFailedError
+from headrace.errors import NotRunningError, RequestFailedError, sentence_of
 from headrace.home import gateway_url
 from headrace.invocation import is_structured
 from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, find_place
 from headrace.program import App
-from headrace.replay.sender import describe_refusal
 
 _TIMEOUT_SECONDS = 60.0
 _NUMBERS_SHOWN = 4
@@ -70,7 +69,7 @@ def ask_gateway(
     except httpx.HTTPError as error:
         raise RequestFailedError(f"The gateway at {base} did not answer: {error}.") from error
     if answer.status_code != httpx.codes.OK:
-        raise RequestFailedError(describe_refusal(answer))
+        raise RequestFailedError(f"{answer.status_code}: {sentence_of(answer.content)}")
     return answer
 
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import httpx
 
+from headrace.errors import sentence_of
 from headrace.replay.tally import Tally
 from headrace.replay.texts import ReplayText
 
@@ -144,7 +145,7 @@ class Replay:
         tally.latencies.add(asyncio.get_running_loop().time() - due)
         tally.statuses[str(answer.status_code)] += 1
         if answer.status_code != HTTPStatus.OK:
-            tally.note_failure(describe_refusal(answer))
+            tally.note_failure(f"{answer.status_code}: {sentence_of(answer.content)}")
             return
         tally.versions[answer.headers.get("x-headrace-version", "?")] += 1
         if text.label is not None:
@@ -168,7 +169,7 @@ class Replay:
             return
         tally.feedback[str(told.status_code)] += 1
         if told.status_code >= HTTPStatus.BAD_REQUEST:
-            tally.note_failure(f"feedback: {describe_refusal(told)}")
+            tally.note_failure(f"feedback: {told.status_code}: {sentence_of(told.content)}")
 
     async def _post(self, path: str, body: object, headers: dict[str, str]) -> httpx.Response:
         try:
@@ -190,15 +191,6 @@ class Replay:
         if self._plan.callers:
             return {"x-headrace-key": f"caller-{self._callers.randrange(self._plan.callers)}"}
         return {}
-
-
-def describe_refusal(answer: httpx.Response) -> str:
-    """The status and the sentence of an answer that is an error."""
-    try:
-        sentence = answer.json()["error"]["message"]
-    except (ValueError, KeyError, TypeError):
-        sentence = answer.content[:200].decode(errors="replace")
-    return f"{answer.status_code}: {sentence}"
 
 
 def _label(answer: httpx.Response) -> str | None:

@@ -295,6 +295,7 @@ def _gateway(
             tokeniser_megabytes=settings.tokeniser_megabytes,
             tokeniser_share_ahead=settings.tokeniser_share_ahead,
             drain_seconds=5,
+            bulk_delay_seconds=0.01,  # to try it out: of one Triton little else would be idle
             log_style="json",
         ),
         env=env,

@@ -117,3 +117,17 @@ def test_what_still_runs_for_a_request_that_is_over_counts_no_more() -> None:
     assert held.held == 0
     context.hold(10**6)
     assert held.held == 0
+
+
+def test_the_class_is_bulk_or_interactive() -> None:
+    assert not read().bulk
+    assert not read(x_headrace_class="interactive").bulk
+    assert read(x_headrace_class="bulk").bulk
+    with pytest.raises(BadRequestError, match="expected bulk or interactive; got 'batch'"):
+        read(x_headrace_class="batch")
+
+
+def test_only_a_bulk_request_may_wait_longer_than_the_endpoint_allows() -> None:
+    assert read(x_request_timeout="60").deadline(2.0) == 12.0
+    assert read(x_request_timeout="60", x_headrace_class="bulk").deadline(2.0) == 70.0
+    assert read(x_headrace_class="bulk").deadline(2.0) == 12.0

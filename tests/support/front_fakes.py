@@ -404,6 +404,9 @@ class FakeMetrics:
     def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
         """Counts nothing: the recorder has it."""
 
+    def bulk_finished(self, endpoint: str, status: int, texts: int = 0) -> None:
+        self.finished.append((f"bulk {endpoint}", status))
+
     def pieces(self, *, openmetrics: bool = False) -> Iterator[bytes]:
         yield b"# TYPE requests counter\nrequests_total 1.0\n"
         yield b"# EOF\n" * openmetrics

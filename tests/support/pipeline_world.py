@@ -18,6 +18,7 @@ from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.batching.batcher import Batcher
+from gateway.batching.bulk import BulkShare
 from gateway.calls import Call, EndpointView
 from gateway.engine.fleet import Fleet
 from gateway.inference.observations import Hooks
@@ -92,7 +93,8 @@ async def world_of(
     hooks = None if hook is None else Hooks({endpoint.name: hook}, metrics)
     codes = None if code_folder is None else ModelCodes(code_folder, code_limits, metrics)
     own = OwnCode(hooks, codes) if hooks or codes else None
-    shadows = Shadows(recorder, metrics, budget, limits, pairs=pairs, own=own)
+    share = BulkShare(short_seconds=60.0)  # so that time decides nothing
+    shadows = Shadows(recorder, metrics, budget, limits, pairs=pairs, bulk=share, own=own)
     endpoints = ServedEndpoints()
     admission = AdmissionController(
         endpoints=endpoints,
@@ -116,7 +118,7 @@ async def world_of(
     opened = {model.ref.package: model for model in (ONE, TWO, *more)}
     batchers = {}
     for package, model in opened.items():
-        batcher = batchers[package] = Batcher(model, fleet, metrics)
+        batcher = batchers[package] = Batcher(model, fleet, metrics, share=share)
         batcher.replicas = fleet.replicas(model.name, model.at_once, batcher.wake)
         for replica in batcher.replicas:
             if engine.here and (engine.holds is None or model.name in engine.holds):

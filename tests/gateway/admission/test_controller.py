@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 
+import msgspec
 import pytest
 from front_fakes import FakeKeys, FakeMetrics, view
 from gateway_world import MemoryRecorder
@@ -102,6 +103,7 @@ class Door:
     recorder: MemoryRecorder = field(default_factory=MemoryRecorder)
     rates: RateLimits = field(default_factory=RateLimits)
     clock: Callable[[], float] = monotonic
+    metrics: FakeMetrics = field(default_factory=FakeMetrics)
 
     def __post_init__(self) -> None:
         self.admission = AdmissionController(
@@ -111,7 +113,7 @@ class Door:
             budget=self.budget,
             held=ByteBudget(10**9),
             recorder=self.recorder,
-            metrics=FakeMetrics(),
+            metrics=self.metrics,
             clock=self.clock,
         )
 
@@ -468,3 +470,46 @@ def test_the_deadline_is_the_callers_until_the_endpoint_is_known_and_then_the_sh
     early = arriving()
     early.shorten(7.0)
     assert early.ends == early.started + 7.0
+
+
+# Bulk requests.
+
+
+def in_bulk(seconds: float | None = None) -> RequestContext:
+    context = arriving()
+    context.bulk, context.timeout_seconds = True, seconds
+    return context
+
+
+async def test_bulk_requests_take_tokens_that_are_not_the_others_and_are_counted_apart() -> None:
+    door = Door(OneEndpoint(most_tokens=10_000))
+    limits = EndpointLimits(max_tokens_in_flight=10_000)
+    bulk, other = msgspec.structs.replace(call_of("a"), bulk=True), call_of("a")
+    for _ in range(4):
+        door.admission.reserve(bulk, 2400, limits)
+    with pytest.raises(OverloadedError) as caught:
+        door.admission.reserve(bulk, 2400, limits)
+    assert caught.value.retry_after_seconds == 1.0
+    door.admission.reserve(other, 9000, limits)
+    assert door.admission.tokens_in_flight() == {NAME: 4 * 2400 + 9000}
+    door.admission.refused(arriving(endpoint=NAME), caught.value)
+    refused = in_bulk()
+    refused.endpoint = NAME
+    door.admission.refused(refused, caught.value)
+    door.admission.refused_call(bulk, caught.value)
+    assert door.recorder.refusals == [(NAME, 503, "overloaded")]  # the interactive one
+    assert door.metrics.finished == [(f"bulk {NAME}", 503)] * 2
+
+
+async def test_so_many_bulk_requests_wait_for_the_loop_and_each_until_its_deadline() -> None:
+    door = Door()
+    scheduler = door.admission.scheduler
+    others = [asyncio.ensure_future(scheduler.wait(NAME)) for _ in range(2000)]
+    waiting = [asyncio.ensure_future(scheduler.wait(NAME, bulk=True)) for _ in range(63)]
+    await asyncio.sleep(0)
+    with pytest.raises(DeadlineExceededError, match="no idle capacity"):
+        await door.admission.enter(in_bulk(1e-9), NAME)
+    with pytest.raises(OverloadedError, match="As many bulk requests wait as may") as caught:
+        await door.admission.enter(in_bulk(), NAME)
+    assert caught.value.retry_after_seconds == 1.0
+    await asyncio.gather(*others, *waiting)

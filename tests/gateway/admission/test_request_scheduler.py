@@ -200,3 +200,22 @@ async def test_who_comes_between_a_turn_and_its_begin_does_not_overtake_it() -> 
         await asyncio.sleep(0)
     await asyncio.gather(*first, *later)
     assert began == came == list(range(50))
+
+
+@runs_on(SteppedLoop)
+async def test_bulk_requests_wait_for_all_others_and_nobody_for_them() -> None:
+    scheduler, order = scheduler_of_the_loop(), list[str]()
+
+    async def bulk() -> None:
+        await scheduler.wait("bulk", bulk=True)
+        order.append("bulk")
+
+    waiting = [asyncio.create_task(bulk()) for _ in range(3)]
+    others = [asyncio.create_task(request(scheduler, "a", order, 0.002)) for _ in range(9)]
+    await asyncio.sleep(0)
+    assert scheduler.waiting_bulk == 3
+    assert scheduler.waiting == 9 - len(order) > 0
+    waiting.pop().cancel()
+    await asyncio.gather(*waiting, *others)
+    assert order == ["a"] * 9 + ["bulk"] * 2
+    assert scheduler.waiting_bulk == 0

@@ -101,10 +101,11 @@ def test_every_answer_of_an_embedder_says_the_space_of_its_version_and_which_one
     assert "x-headrace-space" not in other[0]
 
 
-def test_every_dialect_hands_on_the_space_that_a_caller_names(
+def test_every_dialect_hands_on_the_space_and_the_class_that_a_caller_names(
     http: httpx.Client, fronts: Served
 ) -> None:
-    headers, fronts.predictor.calls[:] = {"x-headrace-space": "next"}, []
+    headers = {"x-headrace-space": "next", "x-headrace-class": "bulk"}
+    fronts.predictor.calls.clear()
     tensor = {"name": "TEXT", "shape": [1], "datatype": "BYTES", "data": ["a"]}
     with http:
         http.post("/endpoints/minilm", json={"inputs": ["a"]}, headers=headers)
@@ -116,7 +117,7 @@ def test_every_dialect_hands_on_the_space_that_a_caller_names(
         given.contents.bytes_contents.append(b"a")
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         stub.ModelInfer(query, metadata=tuple(headers.items()), timeout=60)
-    assert [call.space for call in fronts.predictor.calls] == ["next"] * 4
+    assert [(call.space, call.bulk) for call in fronts.predictor.calls] == [("next", True)] * 4
 
 
 @pytest.mark.parametrize(("forced", "arm"), [(None, "stable"), ("2", "forced")])

@@ -327,3 +327,21 @@ async def test_what_a_caller_who_hung_up_had_waiting_never_reaches_the_engine() 
         assert last.tokens == [1]
         assert rows() == len(asked) + 1
     assert sorted(world.statuses) == [200] * (len(asked) + 1) + [499]
+
+
+async def test_a_bulk_call_is_told_as_a_forced_one_and_counted_apart() -> None:
+    async with world_of(endpoint_of(ONE.ref, canary=TWO.ref, weight=50, rollout="r")) as world:
+        world.endpoints.caches["sentiment"] = AnswerCache(100_000, shared=True)
+        for _ in range(2):
+            answer = await world.pipeline.predict(replace(call_of("w1", "w2"), bulk=True))
+        assert answer.arm is Arm.FORCED
+        assert world.endpoints.caches["sentiment"].misses == 0  # others' answers stay there
+        await refused(world, replace(call_of("w1", timeout=-1.0), bulk=True), DeadlineExceededError)
+        shown = world.metrics.render().decode()
+        assert 'bulk_requests_total{endpoint="sentiment",status="200"} 2.0' in shown
+        assert 'bulk_requests_total{endpoint="sentiment",status="504"} 1.0' in shown
+        assert 'bulk_texts_total{endpoint="sentiment"} 4.0' in shown
+        for name in ("attempts", "refusals", "stage_seconds", "gateway_texts"):
+            assert not [line for line in shown.splitlines() if name in line and line[0] != "#"]
+    assert [event.arm for event in world.recorder.events] == [Arm.FORCED] * 2
+    assert world.recorder.refusals == []

@@ -16,6 +16,7 @@ from gateway_world import (
     text_of,
     tokenizer_json,
 )
+from msgspec import structs
 from numpy.typing import NDArray
 from pipeline_world import ONE, TWO, World, world_of
 
@@ -389,3 +390,19 @@ async def test_a_copys_vectors_are_told_with_the_neighbours_that_both_find(
     shared = [count for (count,) in told[50:]]
     assert len(shared) == 20
     assert shared == [10] * 20 if not is_turned else np.mean(shared) < 7
+
+
+async def test_a_copy_goes_before_bulk_requests() -> None:
+    engine = FakeEngine(held=asyncio.Event())
+    async with world_of(SHADOWED, engine, EAGER) as world:
+        call = structs.replace(call_of(*(f"w{i}" for i in range(40))), bulk=True)
+        bulk = [asyncio.create_task(world.pipeline.predict(call)) for _ in range(5)]
+        await loop_turns()
+        (batch,) = engine.works
+        offer(world, "a")
+        assert world.shadows.waiting == 1
+        engine.release()
+        await at_rest(world)
+        await asyncio.gather(*bulk)
+    assert [work.model for work in engine.works][:3] == [batch.model, TWO.name, batch.model]
+    assert dropped(world) == {"sent": 1.0}

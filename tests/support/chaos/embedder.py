@@ -20,7 +20,7 @@ _SIGNATURE = ModelSignature(
 )
 
 
-def register_embedder(tracking_uri: str, *, seed: int = 0) -> str:
+def register_embedder(tracking_uri: str, *, seed: int = 0, name: str = ENDPOINT) -> str:
     """Registers the model's next version, with weights of their own for each seed.
 
     An endpoint is made for the model by itself.
@@ -29,7 +29,7 @@ def register_embedder(tracking_uri: str, *, seed: int = 0) -> str:
         The version's number.
     """
     mlflow.set_tracking_uri(tracking_uri)
-    mlflow.set_experiment(ENDPOINT)
+    mlflow.set_experiment(name)
     with tempfile.TemporaryDirectory() as folder, mlflow.start_run():
         beside = Path(folder)
         tokenizer().save(str(beside / "tokenizer.json"))
@@ -38,7 +38,7 @@ def register_embedder(tracking_uri: str, *, seed: int = 0) -> str:
         made = mlflow.onnx.log_model(
             token_vectors(seed=seed),
             name="model",
-            registered_model_name=ENDPOINT,
+            registered_model_name=name,
             signature=_SIGNATURE,
             extra_files=[str(beside / name) for name in ("tokenizer.json", "config.json")],
             metadata={"task": "text-embedding"},

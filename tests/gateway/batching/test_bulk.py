@@ -1,0 +1,198 @@
+"""Bulk calls take idle capacity: interactive ones never wait in one queue with them."""
+
+import asyncio
+import math
+import random
+
+import pytest
+from bulk_world import ACCELERATOR, BULK_TEXTS, CPU, Setting, beside, encoded, world_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loop_clocks import SteppedLoop, runs_on
+
+from gateway.batching.bulk import LONG_SECONDS, BulkShare
+from gateway.errors import DeadlineExceededError
+
+# What the share is told, in any order: that time passes, that a request came and whether a bulk
+# batch may delay it, that one was answered, and that a long batch begins or ends.
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["waits", "came", "met", "answered", "sent", "ended"]),
+        st.floats(1e-4, 30.0),
+    ),
+    min_size=5,
+    max_size=200,
+)
+
+
+@settings(max_examples=300)
+@given(STEPS, st.integers(1, 8))
+def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
+    steps: list[tuple[str, float]], gateways: int
+) -> None:
+    share, now, began = BulkShare(), 0.0, 0
+    share.gateways = gateways
+    came = delayed = 0
+    for what, seconds in steps:
+        if what == "waits":
+            now += seconds
+        elif what == "answered":
+            share.note_answer(now, "e", seconds)
+        elif what == "sent":
+            most = share.most_seconds(now, least_seconds=math.inf)
+            if most is not None and not share.long:
+                began += 1
+                share.note_begin(now, began, 1e9)
+                if delayed <= 10:  # of more, not all are held against it for ever
+                    allowed = 1 + (came * 0.0025 + now / 60) / gateways
+                    assert delayed < allowed + 1e-6
+        elif what == "ended":
+            share.note_end(now, began, 1e9, 1e9)
+        else:
+            came += 1
+            before = bool(share.long)
+            share.note_arrival(now, waits=what == "met")
+            delayed += before and what == "met"
+    share.long.clear()
+    later = now + 11 * 60 * gateways + 1e6  # nobody comes, and pauses are over
+    assert share.most_seconds(later, least_seconds=1.0) == LONG_SECONDS
+
+
+@given(st.floats(1e-4, 1.0))
+def test_a_batch_that_is_short_may_begin_whatever_is_owed(p99: float) -> None:
+    share = BulkShare()
+    share.note_answer(0.0, "e", p99)
+    short = share.short_seconds(0.0)
+    share.note_answer(0.0, "slow", 10 * p99)  # the faster endpoint decides
+    assert short == share.short_seconds(0.0) == pytest.approx(0.08 * p99, rel=0.002)
+    share.note_begin(0.0, "long", 1000.0)
+    for _ in range(50):
+        share.note_arrival(0.0, waits=True)
+    assert share.most_seconds(0.0, short / 2) == short
+    assert share.most_seconds(0.0, 2 * short) is None  # and a long one may not
+    assert share.short_seconds(100.0) == 0.0  # nobody has asked for a minute
+
+
+def test_the_estimate_of_a_p99_is_near_it() -> None:
+    share, draw = BulkShare(), random.Random(1)
+    for _ in range(20_000):
+        share.note_answer(0.0, "e", draw.expovariate(1.0))
+    assert 3.0 < share.short_seconds(0.0) / 0.08 < 6.5  # 4.6
+
+
+def test_a_batch_that_waited_for_others_is_followed_by_a_long_pause() -> None:
+    share = BulkShare()
+    share.note_end(1.0, "a", 0.010, 0.014)
+    assert share.most_seconds(1.0, 0.001) is not None
+    share.note_end(1.0, "b", 0.010, 0.050)
+    assert share.most_seconds(1.0 + 20 * 0.039, 0.001) is None
+    assert share.most_seconds(1.0 + 20 * 0.041, 0.001) is not None
+
+
+def test_the_more_are_delayed_the_more_tritons_stay_free() -> None:
+    share = BulkShare()
+    assert [share.most_tritons(0.0, count) for count in (1, 2, 8)] == [1, 1, 7]
+    share.note_begin(0.0, "long", 1000.0)
+    share.note_arrival(0.0, waits=True)
+    assert share.most_tritons(0.0, 8) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("setting", "load"),
+    [
+        (Setting(CPU), 0.1),
+        (Setting(CPU), 0.8),
+        (Setting(CPU, tritons=3, apart=True), 0.1),
+        (Setting(ACCELERATOR, packed=True, apart=True), 0.6),
+        (Setting(CPU, gateways=2), 0.6),
+    ],
+    ids=["one Triton", "one, nearly full", "three, another package", "accelerator", "two gateways"],
+)
+def test_the_p99_of_interactive_calls_stays_within_a_tenth(setting: Setting, load: float) -> None:
+    alone, beside_bulk = (beside(setting, load, bulk=bulk, calls=6000) for bulk in (False, True))
+    assert beside_bulk.p99 < 1.1 * alone.p99
+    assert beside_bulk.bulk_texts > 0
+
+
+def test_a_batch_may_take_the_time_that_an_operator_allows() -> None:
+    """At a load of a tenth, most of what is idle."""
+    setting = Setting(ACCELERATOR, packed=True, short_seconds=0.002)
+    found = beside(setting, 0.1, bulk=True, calls=1000)
+    assert found.bulk_texts / found.ended > 5000
+
+
+@runs_on(SteppedLoop)
+async def test_bulk_calls_alone_keep_the_engine_busy() -> None:
+    async with world_of(Setting(CPU)) as world:
+        world.ask_in_bulk()
+        await asyncio.sleep(10.0)
+    assert world.outcome.bulk_texts > 10 * 200  # 258 a second, each by itself, on an instant loop
+
+
+@runs_on(SteppedLoop)
+async def test_an_interactive_call_goes_before_all_bulk_calls_that_wait() -> None:
+    async with world_of(Setting(CPU)) as world:
+        (batcher,), now = world.bulk, world.loop.time()
+        bulk = [batcher.submit(encoded([128] * 8), "b", now + 60, bulk=True) for _ in range(10)]
+        await asyncio.sleep(0.001)  # one row is at the engine
+        asked = batcher.submit(encoded([16]), "e", now + 60)
+        assert batcher.wait_seconds("e") < 0.02  # for what is in flight alone
+        await asked.future
+        assert world.loop.time() - now < 0.03
+        assert not any(job.future.done() for job in bulk)
+        await asyncio.gather(*(job.future for job in bulk))
+
+
+@runs_on(SteppedLoop)
+async def test_no_bulk_batch_begins_while_the_triton_works_for_interactive_calls() -> None:
+    """Of any package."""
+    async with world_of(Setting(CPU, apart=True)) as world:
+        (interactive,), (batcher,), now = world.interactive, world.bulk, world.loop.time()
+        asked = interactive.submit(encoded([128]), "e", now + 60)
+        bulk = batcher.submit(encoded([16]), "b", now + 60, bulk=True)
+        await asked.future
+        assert not any(replica.busy for replica in batcher.replicas)
+        assert (await bulk.future).shape == (1, 2)
+
+
+@runs_on(SteppedLoop)
+async def test_of_several_tritons_one_is_left_to_interactive_calls() -> None:
+    async with world_of(Setting(CPU, tritons=3)) as world:
+        (batcher,), now = world.bulk, world.loop.time()
+        bulk = [batcher.submit(encoded([128] * 8), "b", now + 60, bulk=True) for _ in range(10)]
+        await asyncio.sleep(0.001)
+        assert [replica.load.bulk for replica in batcher.replicas] == [0, 1, 1]
+        batcher.submit(encoded([16]), "e", now + 60)
+        await asyncio.sleep(0.0001)
+        assert batcher.replicas[0].load.interactive == 1
+        for job in bulk:
+            batcher.abandon(job)
+
+
+@runs_on(SteppedLoop)
+async def test_a_bulk_call_that_finds_no_idle_capacity_is_told_to_come_back() -> None:
+    async with world_of(Setting(CPU)) as world:
+        (batcher,), now = world.bulk, world.loop.time()
+        batcher.share.pause(now + 100.0)
+        job = batcher.submit(encoded([16] * BULK_TEXTS), "b", now + 5, bulk=True)
+        with pytest.raises(DeadlineExceededError, match="no idle capacity") as caught:
+            await job.future
+        assert (caught.value.status, caught.value.retry_after_seconds) == (504, 1.0)
+        assert world.loop.time() == pytest.approx(now + 5, abs=0.01)
+        await asyncio.sleep(0)
+        assert batcher.share.jobs == 0
+        assert batcher.idle
+
+
+@runs_on(SteppedLoop)
+async def test_of_several_instances_one_is_left_and_the_others_are_idle_capacity() -> None:
+    async with world_of(Setting(CPU, instances=4)) as world:
+        (batcher,), now = world.bulk, world.loop.time()
+        (replica,) = batcher.replicas
+        batcher.submit(encoded([128]), "e", now + 60)
+        await asyncio.sleep(0.0001)
+        bulk = batcher.submit(encoded([128] * 8), "b", now + 60, bulk=True)
+        await asyncio.sleep(0.0001)
+        assert (replica.load.interactive, replica.load.bulk, replica.idle) == (1, 2, 1)
+        await bulk.future

@@ -1,0 +1,119 @@
+"""The command: killed and begun again, from a pipe, to a URL, and its sentences."""
+
+import asyncio
+import json
+import signal
+import sys
+from array import array
+from pathlib import Path
+
+import pytest
+from gateway_process import gateway_at, lay_out_packages, put
+from gateway_world import endpoint_of, manifest_of
+from scripted_server import serving
+from typer.testing import CliRunner
+from vector_gateway import SPACE, VectorGateway, vector_of
+
+from contracts.tasks import Task
+from headrace.backfill.files import read_vectors
+from headrace.cli import app
+
+ROWS = 10_000  # more than two parts
+
+
+def parts_of(output: Path) -> Path:
+    return output.with_name(f"{output.name}.parts")
+
+
+def lines(count: int) -> bytes:
+    return b"".join(b'{"id": %d, "text": "text %d"}\n' % (i, i) for i in range(count))
+
+
+async def begin(url: str, output: Path, *more: str) -> asyncio.subprocess.Process:
+    line = (sys.executable, "-P", "-m", "headrace", "backfill", "minilm", "--space", "next")
+    files = ("--input", "-", "--output", str(output), "--texts", "500", "--url", url, *more)
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(
+        *line, *files, stdin=pipe, stdout=pipe, stderr=pipe, cwd=Path(__file__).parents[3]
+    )
+
+
+async def test_killed_in_the_middle_and_begun_again_it_writes_each_id_once(tmp_path: Path) -> None:
+    output, gateway = tmp_path / "vectors.jsonl", VectorGateway()
+    reached = asyncio.Event()
+    gateway.on_request = lambda: reached.set() if len(gateway.seen) == 12 else None
+    async with serving(gateway) as server:
+        first = await begin(server.url, output)
+        ended = asyncio.ensure_future(first.communicate(lines(ROWS)))
+        await reached.wait()
+        first.send_signal(signal.SIGKILL)
+        await ended
+        assert first.returncode == -signal.SIGKILL
+        assert not output.exists()
+        asked = len(gateway.texts)
+        again = await begin(server.url, output, "-o", "json")
+        said, errors = await again.communicate()  # the texts are where the first has put them
+    assert again.returncode == 0, errors.decode()
+    summary = json.loads(said)
+    assert (summary["rows"], summary["space"]) == (ROWS, SPACE)
+    found = [(key, list(array("f", vector))) for key, vector in read_vectors(output)]
+    assert found == [(i, vector_of(f"text {i}")) for i in range(ROWS)]
+    assert len(gateway.texts) - asked < ROWS  # a part was kept
+    assert not parts_of(output).exists()
+
+
+async def test_files_may_lie_in_any_store(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_bytes(lines(3))
+    (tmp_path / "here").mkdir()
+    async with serving(VectorGateway()) as server:
+        url = f"file://{tmp_path}"
+        line = ["--input", f"{url}/texts.jsonl", "--output", f"{url}/vectors.parquet"]
+        made = await begin(server.url, Path("unused"), *line)
+        _, errors = await made.communicate()
+    assert made.returncode == 0, errors.decode()
+    assert [key for key, _ in read_vectors(tmp_path / "vectors.parquet")] == [0, 1, 2]
+
+
+def test_an_output_that_is_there_is_not_written_over(tmp_path: Path) -> None:
+    output = tmp_path / "vectors.jsonl"
+    output.write_text("mine")
+    line = ["backfill", "minilm", "--input", "t.jsonl", "--output", str(output), "--url"]
+    said = CliRunner().invoke(app, [*line, "http://127.0.0.1:9"])
+    assert said.exit_code == 1
+    assert "is there already" in said.output
+    assert [each.name for each in tmp_path.iterdir()] == ["vectors.jsonl"]
+
+
+def test_bad_input_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_bytes(lines(1) * 2)
+    line = ["backfill", "minilm", "--input", str(texts), "--output", str(tmp_path / "v.jsonl")]
+    said = CliRunner().invoke(app, [*line, "--url", "http://127.0.0.1:9"])
+    assert said.exit_code == 10
+    assert "two rows have the id 0" in said.output.replace("\n", " ")
+
+
+@pytest.mark.real
+async def test_a_gateway_answers_as_the_one_of_these_tests(tmp_path: Path) -> None:
+    """A real process, on an engine that answers at once, beside callers of its own."""
+    home, output = tmp_path / "home", tmp_path / "vectors.parquet"
+    manifest = manifest_of(task=Task.TEXT_EMBEDDING).model_copy(update={"space": SPACE})
+    (ref,) = lay_out_packages(home, manifest)
+    put(home, endpoint_of(ref, name="minilm"))
+    async with gateway_at(home) as running:
+        url = str(running.http.base_url)
+        first = await begin(url, output, "--space", SPACE, "--concurrency", "2")
+        ended = asyncio.ensure_future(first.communicate(lines(ROWS)))
+        while not list(parts_of(output).glob("part-*")):
+            asked = {"model": "minilm", "input": "w1 w2"}
+            said = await running.http.post("/v1/embeddings", json=asked)
+            assert said.status_code == 200, said.text
+        first.send_signal(signal.SIGKILL)
+        await ended
+        again = await begin(url, output, "--space", SPACE, "-o", "json")
+        summary, errors = await again.communicate()
+        assert again.returncode == 0, errors.decode()
+        shown = (await running.operations.get("/metrics")).text
+    assert json.loads(summary)["space"] == SPACE
+    assert [key for key, _ in read_vectors(output)] == list(range(ROWS))
+    assert 'headrace_gateway_bulk_requests_total{endpoint="minilm",status="200"}' in shown
