@@ -23,7 +23,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "embeddings"
 @pytest.fixture
 def example() -> Iterator[ModuleType]:
     sys.path.insert(0, str(EXAMPLE))  # as where it is run as a program
-    yield loaded(EXAMPLE / "run.py")
+    yield loaded(EXAMPLE / "change_model.py")
     sys.path.remove(str(EXAMPLE))
 
 

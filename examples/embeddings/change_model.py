@@ -1,7 +1,7 @@
 """Changes the embedding model of a search that people use all the time, and changes it back.
 
     headrace up --window-seconds 1            # in one terminal
-    python examples/embeddings/run.py         # in another; some minutes
+    python examples/embeddings/change_model.py         # in another; some minutes
 
 It registers a model, indexes documents and searches without a pause. Then it registers a better
 model, waits until ``next`` is there, indexes again, cuts over, and undoes it. It counts how many
