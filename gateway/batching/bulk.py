@@ -74,12 +74,12 @@ class BulkShare:
             self._room = max(-_MOST_OWED, self._room - 1)
 
     def note_begin(self, now: float, batch: Hashable, expected: float) -> None:
-        """A bulk batch begins, of so many engine seconds."""
+        """A bulk batch begins, of this many engine seconds."""
         if expected > self.short_seconds(now):
             self.long[batch] = now + expected
 
     def note_end(self, now: float, batch: Hashable, expected: float, seconds: float) -> None:
-        """It has ended, after so many seconds."""
+        """It has ended, after this many seconds."""
         if self.long.pop(batch, None) is not None:
             self._trails = True
         if seconds > _CONTENDED * expected:
@@ -105,7 +105,7 @@ class BulkShare:
         return max(self._short_seconds, _SHORT_SHARE * least) / self.gateways
 
     def most_tritons(self, now: float, tritons: int) -> int:
-        """How many of so many Tritons may run bulk batches; one is left to interactive requests."""
+        """How many Tritons of all may run bulk batches; one is left to interactive requests."""
         self._refill(now)
         return max(1, ceil(self._room * (tritons - 1)))
 
