@@ -31,6 +31,7 @@ _RISE = 1.1
 _FALL = _RISE ** (-1 / 99)
 _FORGOTTEN_SECONDS = 60.0  # an endpoint without requests for so long need not be spared
 _CONTENDED = 1.5  # times the expected seconds, of a batch that waited for other gateways'
+_LEAST_DELAY_SECONDS = 0.001  # the event loop itself may be as late
 _PAUSE = 20.0  # times the delay
 
 
@@ -82,8 +83,9 @@ class BulkShare:
         """It has ended, after this many seconds."""
         if self.long.pop(batch, None) is not None:
             self._trails = True
-        if seconds > _CONTENDED * expected:
-            self.pause(now + _PAUSE * (seconds - expected))
+        delay = seconds - expected
+        if self.gateways > 1 and seconds > _CONTENDED * expected and delay > _LEAST_DELAY_SECONDS:
+            self.pause(now + _PAUSE * delay)
 
     def pause(self, until: float) -> None:
         """No batch begins before."""
