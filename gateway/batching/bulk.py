@@ -31,6 +31,7 @@ _RISE = 1.1
 _FALL = _RISE ** (-1 / 99)
 _FORGOTTEN_SECONDS = 60.0  # an endpoint without requests for so long need not be spared
 _CONTENDED = 1.5  # times the expected seconds, of a batch that waited for other gateways'
+_LEAST_DELAY_SECONDS = 0.001  # the event loop itself may be as late
 _PAUSE = 20.0  # times the delay
 
 
@@ -74,16 +75,17 @@ class BulkShare:
             self._room = max(-_MOST_OWED, self._room - 1)
 
     def note_begin(self, now: float, batch: Hashable, expected: float) -> None:
-        """A bulk batch begins, of so many engine seconds."""
+        """A bulk batch begins, of this many engine seconds."""
         if expected > self.short_seconds(now):
             self.long[batch] = now + expected
 
     def note_end(self, now: float, batch: Hashable, expected: float, seconds: float) -> None:
-        """It has ended, after so many seconds."""
+        """It has ended, after this many seconds."""
         if self.long.pop(batch, None) is not None:
             self._trails = True
-        if seconds > _CONTENDED * expected:
-            self.pause(now + _PAUSE * (seconds - expected))
+        delay = seconds - expected
+        if self.gateways > 1 and seconds > _CONTENDED * expected and delay > _LEAST_DELAY_SECONDS:
+            self.pause(now + _PAUSE * delay)
 
     def pause(self, until: float) -> None:
         """No batch begins before."""
@@ -105,7 +107,7 @@ class BulkShare:
         return max(self._short_seconds, _SHORT_SHARE * least) / self.gateways
 
     def most_tritons(self, now: float, tritons: int) -> int:
-        """How many of so many Tritons may run bulk batches; one is left to interactive requests."""
+        """How many Tritons of all may run bulk batches; one is left to interactive requests."""
         self._refill(now)
         return max(1, ceil(self._room * (tritons - 1)))
 

@@ -323,7 +323,7 @@ class Backfill:
 
 
 def _chunks(texts: list[str], most: int) -> Iterator[list[str]]:
-    """Texts of a request each: at most so many, and not of too many characters."""
+    """Texts of a request each, of which neither number nor characters are too many."""
     chunk: list[str] = []
     characters = 0
     for text in texts:

@@ -82,7 +82,10 @@ def test_the_estimate_of_a_p99_is_near_it() -> None:
 
 def test_a_batch_that_waited_for_others_is_followed_by_a_long_pause() -> None:
     share = BulkShare()
+    share.note_end(1.0, "alone", 0.010, 0.050)
+    share.gateways = 2
     share.note_end(1.0, "a", 0.010, 0.014)
+    share.note_end(1.0, "late", 0.0002, 0.001)
     assert share.most_seconds(1.0, 0.001) is not None
     share.note_end(1.0, "b", 0.010, 0.050)
     assert share.most_seconds(1.0 + 20 * 0.039, 0.001) is None
