@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from gateway.engine.echo import EchoEngine, SimulatedCost
+from echo_engine import EchoEngine, SimulatedCost
 from gateway_world import model_of
 from loop_clocks import SteppedLoop
 
