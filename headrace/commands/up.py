@@ -27,6 +27,8 @@ from headrace.options import (
     Gateways,
     Home,
     Tritons,
+    checked_brokers,
+    checked_url,
     make_absolute,
 )
 from headrace.program import App, environment, refuse_cluster
@@ -39,10 +41,16 @@ _EXISTING = "Existing services"
 T = TypeVar("T")
 app = App()
 KafkaBootstrap = Annotated[
-    str | None, typer.Option(help="Use this Kafka (host:port).", rich_help_panel=_EXISTING)
+    str | None,
+    typer.Option(
+        callback=checked_brokers, help="Use this Kafka (host:port).", rich_help_panel=_EXISTING
+    ),
 ]
 MlflowUri = Annotated[
-    str | None, typer.Option(help="Use this MLflow server (URL).", rich_help_panel=_EXISTING)
+    str | None,
+    typer.Option(
+        callback=checked_url, help="Use this MLflow server (URL).", rich_help_panel=_EXISTING
+    ),
 ]
 MlflowSource = Annotated[
     list[str] | None,

@@ -223,6 +223,8 @@ def test_a_gateway_that_does_not_answer_is_a_sentence(tmp_path: Path) -> None:
         (("recount", "--kafka"), "host"),
         (("stats", "unk-words", "tone", "--kafka"), "host:9092,other"),
         (("recount", "--kafka"), "host:99999"),
+        (("up", "--kafka-bootstrap"), "host"),
+        (("up", "--mlflow-uri"), "host:5000"),
     ],
 )
 def test_an_address_that_is_none_is_a_wrong_usage(words: tuple[str, ...], value: str) -> None:
