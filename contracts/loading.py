@@ -121,6 +121,7 @@ class LoadFailure(BaseModel):
     )
     cause: FailureCause = FailureCause.UNKNOWN
     witness: WitnessAnswer = WitnessAnswer.UNTRIED
+    again: bool = Field(False, description="it was refused again after a witness was loaded")
     persists: bool = Field(False, description="it failed several times in a row")
 
 

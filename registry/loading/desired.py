@@ -190,7 +190,7 @@ class PackageFailure:
 
     ``since`` is the time of the first failure in a row, unix seconds. ``blames_model``: the words
     do. ``witness``: whether Triton has loaded what is known to be good since; it is asked at
-    ``witness_at``.
+    ``witness_at``. ``again``: it was refused once more after a witness was loaded.
     """
 
     ref: ModelRef
@@ -203,6 +203,12 @@ class PackageFailure:
     witness: WitnessAnswer = WitnessAnswer.UNTRIED
     witness_asked: int = 0
     witness_at: float | None = 0.0
+    again: bool = False
+
+    @property
+    def witness_loaded(self) -> bool:
+        """Whether a witness was loaded after this failure, or between two before it."""
+        return self.again or self.witness is WitnessAnswer.LOADS
 
     @property
     def by_version(self) -> bool:
@@ -250,22 +256,29 @@ def count_failure(
     """A failure to load, with the time of the next try.
 
     A version on trial under which Triton ends is not tried again: it would end once more. A witness
-    that was loaded after an earlier failure of the same kind still counts.
+    that was loaded after an earlier failure of the same kind still counts, but for the second
+    refusal: a Triton may have been sick at the first one, and well when its witness was loaded.
     """
     attempts = previous.attempts + 1 if previous else 1
-    proven = previous is not None and previous.cause is cause
+    refused = cause is FailureCause.REFUSED
+    blames_model = refused and is_version_fault(reason)
+    known = previous if previous and previous.cause is cause else None
+    again = refused and known is not None and known.witness_loaded
+    if known is not None and again and not (known.again or blames_model):
+        known = None  # what a witness does counts from here on
     final = cause is FailureCause.CRASHED and (want.on_trial or want.role is not Role.STABLE)
     return PackageFailure(
         want.ref,
         reason,
         cause,
-        cause is FailureCause.REFUSED and is_version_fault(reason),
+        blames_model,
         attempts,
         since=previous.since if previous else now,
         retry_at=None if final else now + RETRIES.after(attempts),
-        witness=previous.witness if previous and proven else WitnessAnswer.UNTRIED,
-        witness_asked=previous.witness_asked if previous and proven else 0,
-        witness_at=previous.witness_at if previous and proven else now,
+        witness=known.witness if known else WitnessAnswer.UNTRIED,
+        witness_asked=known.witness_asked if known else 0,
+        witness_at=known.witness_at if known else now,
+        again=again,
     )
 
 

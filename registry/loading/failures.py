@@ -90,6 +90,7 @@ class Failures:
                 by_version=item.by_version,
                 cause=item.cause,
                 witness=item.witness,
+                again=item.again,
                 persists=item.attempts >= desired.PERSISTENT_ATTEMPTS,
             )
             for item in self._failures.values()

@@ -98,12 +98,16 @@ def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
     """Why a version that no Triton holds is at fault, if that is proven.
 
     One Triton is enough if its words blame the model. Of a version under which Triton ends, a
-    second one must say so; in any other words, all whose word counts.
+    second one must say so; in any other words, all whose word counts, and each of them again after
+    its witness was loaded: what was sick for a moment does not refuse it then.
     """
     accusers = {
         loader: failure
         for loader, failure in told.items()
-        if failure.witness is WitnessAnswer.LOADS and failure.cause in _SPOKEN and loader in sound
+        if failure.witness is WitnessAnswer.LOADS
+        and (failure.by_version or failure.again or failure.cause is FailureCause.CRASHED)
+        and failure.cause in _SPOKEN
+        and loader in sound
     }
     if not accusers:
         return ""

@@ -19,6 +19,7 @@ from contracts.rollout import RolloutState
 from registry.loading.desired import (
     AWAY_GRACE_SECONDS,
     ModelLedger,
+    PackageFailure,
     Role,
     Want,
     add_witness,
@@ -76,6 +77,25 @@ def test_a_version_is_blamed_by_words_and_a_witness_only() -> None:
     assert again.witness_at is None
     other = count_failure(want, "connection reset", again, cause=FailureCause.AWAY, now=6.0)
     assert other.witness is WitnessAnswer.UNTRIED
+
+
+def test_a_witness_that_was_loaded_after_one_refusal_is_asked_again_after_the_next() -> None:
+    def refuse(previous: PackageFailure | None, now: float) -> PackageFailure:
+        return count_failure(want, "CUDA failure 719", previous, cause=refused, now=now)
+
+    want, refused = Want(A, Role.CANDIDATE), FailureCause.REFUSED
+    first = add_witness(refuse(None, 0.0), WitnessAnswer.LOADS, 0.5)
+    assert not first.again
+    second = refuse(first, 1.0)
+    assert second.again
+    assert second.witness is WitnessAnswer.UNTRIED
+    assert second.witness_at == 1.0
+    sick = add_witness(second, WitnessAnswer.REFUSED, 1.5)
+    assert refuse(sick, 2.0).witness is WitnessAnswer.REFUSED
+    third = refuse(add_witness(second, WitnessAnswer.LOADS, 1.5), 2.0)
+    assert third.again
+    assert third.witness is WitnessAnswer.LOADS
+    assert not refuse(count_failure(want, "away", third, cause=AWAY, now=3.0), 4.0).again
 
 
 @given(st.integers(1, 200))

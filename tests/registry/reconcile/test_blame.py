@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import ref, report
@@ -29,16 +30,37 @@ GRAPH = "INVALID_GRAPH : This is an invalid model. Type Error: Type 'x' of input
 def refusal(
     words: str, witness: WitnessAnswer = WitnessAnswer.LOADS, **fields: object
 ) -> LoadFailure:
-    """As a loader tells it."""
+    """As a loader tells it, of a package that was refused again after a witness was loaded."""
     proven = refusals.is_version_fault(words) and witness is WitnessAnswer.LOADS
     failure = LoadFailure(
-        ref=NEW, reason=words, by_version=proven, cause=refusals.cause_of(words), witness=witness
+        ref=NEW,
+        reason=words,
+        by_version=proven,
+        cause=refusals.cause_of(words),
+        witness=witness,
+        again=True,
     )
     return failure.model_copy(update=fields)
 
 
 def refusing(name: str, failure: LoadFailure) -> LoaderReport:
     return report(STABLE, loader=name, failed=(failure,))
+
+
+@pytest.mark.parametrize("others", [(), ("t1",)])
+def test_what_a_triton_refused_only_before_its_witness_was_loaded_blames_nobody(
+    others: tuple[str, ...],
+) -> None:
+    # It may have been sick at the one moment, and well at the other.
+    reports = tuple(refusing(name, refusal(ECC, again=False)) for name in ("t0", *others))
+    assert judge(reports) == Verdicts()
+    if others:
+        reports = (refusing("t0", refusal(ECC)), *reports[1:])
+        assert not judge(reports).at_fault
+    reports = tuple(refusing(each.loader, refusal(ECC)) for each in reports)
+    assert judge(reports).at_fault.keys() == {NEW}
+    in_words = refusing("t0", refusal(GRAPH, again=False))  # the model is blamed at once
+    assert judge((in_words, *reports[1:])).at_fault.keys() == {NEW}
 
 
 def test_one_sick_triton_of_three_blames_nobody_and_is_cordoned() -> None:
