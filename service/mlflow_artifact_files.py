@@ -30,11 +30,11 @@ from typing import IO, Any
 from fsspec.spec import AbstractFileSystem
 
 from service import replies
+from service.timed_answers import LEAST_SECONDS
 
 PREFIX = "mlflow-artifacts+"
 SCHEMES = (f"{PREFIX}http", f"{PREFIX}https")
 ROUTE = "api/2.0/mlflow-artifacts/artifacts"
-SILENCE_SECONDS = 30.0  # a server that sends or takes nothing for this long is away
 _REFUSAL_BYTES = 4096
 
 Entry = dict[str, Any]
@@ -47,6 +47,7 @@ class MlflowArtifactFiles(AbstractFileSystem):
         server: its address, ``http://`` or ``https://``.
         environment: how to sign in and what to trust, in the variables of MLflow's own client, as
             every file system of fsspec finds its credentials in its service's; None: the process'.
+        options: of fsspec; ``seconds`` is the time of an answer, or of what lets it go on.
     """
 
     protocol = SCHEMES
@@ -211,7 +212,8 @@ class MlflowArtifactFiles(AbstractFileSystem):
         url = f"{self._server}/{ROUTE}{route}"
         request = urllib.request.Request(url, data=body, headers=headers, method=method)  # noqa: S310 - an operator's setting
         try:
-            return replies.ask(request, SILENCE_SECONDS, _trust(self._environment))
+            seconds = self.storage_options.get("seconds", LEAST_SECONDS)
+            return replies.ask(request, seconds, _trust(self._environment))
         except urllib.error.HTTPError as error:
             text = replies.refusal_text(error, _REFUSAL_BYTES)
             if error.code == HTTPStatus.NOT_FOUND and _is_own(text):

@@ -4,14 +4,22 @@ s3fs with one more question at each answer: is it the object store's? An ingress
 answers 404 too, and a login page 200, and s3fs takes the one for an object that is not there and
 the other for an empty list. Here both are an ``OSError``: that an object is missing is said by the
 store's own error, or by a list of its own, or not at all. fsspec opens it by the entry point in
-``pyproject.toml``. It changes nothing of what s3fs asks, caches or repeats.
+``pyproject.toml``. Each answer has its time (``service/timed_answers.py``). It changes nothing of
+what s3fs asks, caches or repeats.
 """
 
 # ruff: noqa: FBT001, FBT002 - the signatures are s3fs's
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
+from aiobotocore.httpsession import AIOHTTPSession
 from s3fs import S3FileSystem
+
+from service.timed_answers import LEAST_BYTES, LEAST_SECONDS, AnswerTime
 
 _OF_LISTS = frozenset({"Name", "IsTruncated"})  # every list of objects has them
 _WITH_ETAG = frozenset({"GetObject", "HeadObject", "PutObject"})
@@ -26,11 +34,17 @@ class ForeignAnswerError(OSError):
 class ObjectStoreFiles(S3FileSystem):
     """The objects that one store holds. Threads may share it."""
 
+    read_timeout = LEAST_SECONDS
+
+    def _prepare_config_kwargs(self) -> Fields:
+        return {**super()._prepare_config_kwargs(), "http_session_cls": _TimedSession}
+
     async def set_session(self, refresh: bool = False, kwargs: Fields | None = None) -> Any:  # noqa: ANN401 - a client of aiobotocore
         """The client of s3fs, which shows us each answer."""
         client = await super().set_session(refresh, kwargs or {})
         # Under one name, so that it is there once however often this is called.
-        client.meta.events.register("after-call.s3", _check, unique_id="headrace-own-words")
+        check = partial(_check, seconds=client.meta.config.read_timeout)
+        client.meta.events.register("after-call.s3", check, unique_id="headrace-own-words")
         return client
 
     async def _info(
@@ -67,8 +81,43 @@ class ObjectStoreFiles(S3FileSystem):
         return found
 
 
-def _check(http_response: Any, parsed: Fields, model: Any, **_: object) -> None:  # noqa: ANN401 - of aiobotocore
-    """Raises ``ForeignAnswerError`` for an answer that S3 would not give."""
+class _TimedSession(AIOHTTPSession):
+    async def send(self, request: Any) -> Any:  # noqa: ANN401 - of aiobotocore
+        """The answer but for a download's body; an upload has as much time as a download."""
+        headers = request.headers
+        size = headers.get("X-Amz-Decoded-Content-Length") or headers.get("Content-Length") or 0
+        time = AnswerTime(self._timeout.sock_read * (1 + int(size) / LEAST_BYTES))
+        async with _in_time(time):
+            answer = await super().send(request)
+            if answer.status_code >= 300:
+                await answer.content  # the words of a refusal
+        return answer
+
+
+async def _read(read: Any, time: AnswerTime, amount: int | None = None) -> bytes:  # noqa: ANN401 - of aiobotocore
+    """All that is left of a download, or at most ``amount`` bytes, and none only at the end."""
+    found = bytearray()
+    while True:
+        async with _in_time(time):
+            piece = await read(LEAST_BYTES if amount is None else amount)
+        time.note(len(piece))
+        found += piece
+        if not piece or amount is not None:
+            return bytes(found)
+
+
+@asynccontextmanager
+async def _in_time(time: AnswerTime) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(time.seconds_left()):
+            yield
+    except TimeoutError:
+        time.seconds_left()
+        raise
+
+
+def _check(http_response: Any, parsed: Fields, model: Any, seconds: float, **_: object) -> None:  # noqa: ANN401 - of aiobotocore
+    """Raises ``ForeignAnswerError`` for an answer that S3 would not give, and times the others."""
     status, operation = int(http_response.status_code), str(model.name)
     if status == 404:
         code = str(parsed.get("Error", {}).get("Code", ""))
@@ -86,3 +135,5 @@ def _check(http_response: Any, parsed: Fields, model: Any, **_: object) -> None:
             f"the object store does not answer, and something before it says {status} to "
             f"{operation}"
         )
+    if (body := parsed.get("Body")) is not None:
+        body.read = partial(_read, body.read, AnswerTime(seconds, LEAST_BYTES))

@@ -5,14 +5,17 @@ was cut short for a whole one. What asks MLflow or Triton over HTTP asks and rea
 functions: each fault is an OSError. They repeat nothing.
 """
 
-from collections.abc import Callable
+import functools
 from http.client import HTTPException, HTTPResponse
 from ssl import SSLContext
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
+from urllib.request import HTTPHandler, HTTPSHandler, Request, build_opener
+
+from service.timed_answers import LEAST_BYTES, TimedResponse, time_answers
 
 _CHUNK_BYTES = 1024 * 1024
+_timed: Any = functools.cache(time_answers)
 
 
 def ask(
@@ -22,7 +25,7 @@ def ask(
 
     Args:
         request: to ``http`` or ``https``, an address that an operator chose.
-        timeout_seconds: how long the server may be silent.
+        timeout_seconds: for the whole reply, or for so much of it that it goes on.
         trust: whose certificates count; None: those that count for all of the process.
 
     Raises:
@@ -30,9 +33,12 @@ def ask(
         OSError: no answer.
     """
     try:
-        return cast("HTTPResponse", urlopen(request, timeout=timeout_seconds, context=trust))  # noqa: S310 - as above
+        opened = build_opener(_TimedHandler(context=trust)).open(request, timeout=timeout_seconds)
     except HTTPException as error:
         raise _broken_off(error) from error
+    reply = cast("TimedResponse", opened)
+    reply.time.allow(timeout_seconds, LEAST_BYTES)
+    return reply
 
 
 def read(reply: HTTPResponse) -> bytes:
@@ -47,10 +53,8 @@ def read(reply: HTTPResponse) -> bytes:
         raise _broken_off(error) from error
 
 
-def copy(reply: HTTPResponse, file: BinaryIO, go_on: Callable[[], object] = bool) -> None:
+def copy(reply: HTTPResponse, file: BinaryIO) -> None:
     """Writes the body to a file, in pieces.
-
-    What ``go_on``, called after each piece, raises ends the copying.
 
     Raises:
         OSError: it broke off, or the file can't be written.
@@ -58,7 +62,6 @@ def copy(reply: HTTPResponse, file: BinaryIO, go_on: Callable[[], object] = bool
     try:
         while piece := reply.read(_CHUNK_BYTES):
             file.write(piece)
-            go_on()
     except HTTPException as error:
         raise _broken_off(error) from error
     if reply.length:
@@ -72,6 +75,11 @@ def refusal_text(error: HTTPError, most: int) -> str:
             return error.read(most).decode(errors="replace")
         except (OSError, HTTPException):
             return ""
+
+
+class _TimedHandler(HTTPSHandler, HTTPHandler):
+    def do_open(self, http_class: Any, req: Request, **options: Any) -> HTTPResponse:  # noqa: ANN401 - urllib's
+        return super().do_open(_timed(http_class), req, **options)
 
 
 def _broken_off(why: object) -> OSError:

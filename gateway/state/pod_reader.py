@@ -14,6 +14,7 @@ from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from service.cluster import access, errors
 from service.cluster.collection import LIST_PATIENCE, Collection, Object, check_watch, read_list
@@ -23,8 +24,11 @@ from service.cluster.errors import (
     KubernetesError,
     UnreadableEventError,
 )
+from service.timed_answers import TimedResponse, time_answers
 
 _MOST_SENTENCE_BYTES = 2000
+_Plain = time_answers(http.client.HTTPConnection)
+_Secured = time_answers(http.client.HTTPSConnection)
 # So that a watch notices a lost peer within half a minute.
 _KEEPALIVE = (
     (socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
@@ -57,7 +61,7 @@ class PodReader:
         port: of the API server.
         tls: None for plain HTTP, which is for tests.
         token_file: the kubelet renews it, so that it is read for each call; None: no token.
-        timeout_seconds: deadline of connecting, and of each answer's next bytes.
+        timeout_seconds: deadline of connecting, and of each answer as a whole.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class PodReader:
         return read_list(answer, collection.path)
 
     def watch(
-        self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
+        self, collection: Collection, revision: str, *, seconds: int, most_seconds: float
     ) -> "Answer":
         """Begins a watch; see ``Reader``."""
         query = {
@@ -105,7 +109,7 @@ class PodReader:
         except ApiUnavailableError:
             answer.whole(0)
             raise
-        answer.socket.settimeout(silence_seconds)
+        answer.response.time.allow(most_seconds)
         return answer
 
     def _asked(
@@ -120,7 +124,8 @@ class PodReader:
             connection.request("GET", target, headers=headers)
             sock = connection.sock  # the response may take it over
             _keep_alive(sock)
-            answer = Answer(connection, connection.getresponse(), sock)
+            response = cast("TimedResponse", connection.getresponse())
+            answer = Answer(connection, response, sock)
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             sentence = f"the API server {self._host}:{self._port} does not answer: {error}"
@@ -142,10 +147,8 @@ class PodReader:
 
     def _connection(self, seconds: float) -> http.client.HTTPConnection:
         if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port, timeout=seconds)
-        return http.client.HTTPSConnection(
-            self._host, self._port, timeout=seconds, context=self._tls
-        )
+            return _Plain(self._host, self._port, timeout=seconds)
+        return _Secured(self._host, self._port, timeout=seconds, context=self._tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +156,7 @@ class Answer:
     """An answer whose body was not read yet; of a watch, its ``EventStream``."""
 
     connection: http.client.HTTPConnection
-    response: http.client.HTTPResponse
+    response: TimedResponse
     socket: socket.socket
 
     def whole(self, most_bytes: int | None = None) -> bytes:

@@ -29,6 +29,7 @@ from service.cluster.errors import (
     MissingError,
     UnreadableEventError,
 )
+from service.timed_answers import time_answers
 
 _MERGE_PATCH = "application/merge-patch+json"
 # So that a peer that went without a word is noticed within half a minute.
@@ -54,7 +55,7 @@ def official() -> ModuleType:
 class ClusterClient:
     """One API server. Threads may share it.
 
-    ``timeout_seconds`` is the deadline of connecting, and of each answer's next bytes.
+    ``timeout_seconds`` is the deadline of connecting, and of each answer as a whole.
     """
 
     def __init__(
@@ -74,6 +75,11 @@ class ClusterClient:
         self._timeout = timeout_seconds
         self._api = self._kubernetes.client.ApiClient(configuration)
         self._api.user_agent = "headrace"
+        pools = self._api.rest_client.pool_manager
+        pools.pool_classes_by_scheme = {
+            scheme: type("Pool", (pool,), {"ConnectionCls": time_answers(pool.ConnectionCls)})
+            for scheme, pool in pools.pool_classes_by_scheme.items()
+        }
         self._custom = self._kubernetes.client.CustomObjectsApi(self._api)
 
     @property
@@ -174,7 +180,7 @@ class ClusterClient:
         return read_list(answer, collection.path)
 
     def watch(
-        self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
+        self, collection: Collection, revision: str, *, seconds: int, most_seconds: float
     ) -> "ClientWatch":
         """Begins a watch; see ``Reader``."""
         with self.asking(f"watch {collection.path}"):
@@ -189,8 +195,7 @@ class ClusterClient:
                 _request_timeout=self._timeout,
             )
             check_watch(response.headers.get("Content-Length"), collection.path)
-            if response.connection.sock is not None:  # else each silence ends it: a proxy's doing
-                response.connection.sock.settimeout(silence_seconds)
+            response._original_response.time.allow(most_seconds)  # noqa: SLF001 - in no other way
         return ClientWatch(self, collection, response)
 
     @contextmanager

@@ -87,7 +87,7 @@ class WatchStream(Protocol):
         """Each event's type and object, until the server ends the watch or ``close`` is called.
 
         Raises:
-            ApiUnavailableError: the connection broke, or stayed silent for too long.
+            ApiUnavailableError: the connection broke, or the server did not end the watch in time.
             UnreadableEventError: an event is not what the API promises.
             ApiRefusedError: the server said so in an event, such as ``ExpiredError``.
         """
@@ -115,7 +115,7 @@ class Reader(Protocol):
         """
 
     def watch(
-        self, collection: Collection, revision: str, *, seconds: int, silence_seconds: float
+        self, collection: Collection, revision: str, *, seconds: int, most_seconds: float
     ) -> WatchStream:
         """Begins a watch with bookmarks; raises as ``list``.
 
@@ -123,5 +123,5 @@ class Reader(Protocol):
             collection: what to watch.
             revision: events after it are told.
             seconds: time after which the server ends the watch.
-            silence_seconds: without a byte for this time the stream breaks.
+            most_seconds: time after which the stream breaks, if the server has not ended it.
         """

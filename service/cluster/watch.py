@@ -33,10 +33,10 @@ _PAUSES = Backoff(0.25, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class WatchPace:
-    """How long things take. A watch that stays silent is ended by the server, and by us."""
+    """How long things take. A watch is ended by the server, else by us."""
 
     watch_seconds: float = 60.0
-    silence_seconds: float = 75.0
+    most_seconds: float = 75.0
     second_look_seconds: float = 10.0  # at what a list has lost
     pauses: Backoff = _PAUSES
 
@@ -169,7 +169,7 @@ class Watch:
             self._collection,
             self._listing.revision,
             seconds=max(1, round(seconds)),
-            silence_seconds=self._pace.silence_seconds,
+            most_seconds=pace.most_seconds,
         )
         with self._lock:
             self._stream = stream

@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
-from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
+from dripping import dripping
 from fake_mlflow import FakeMlflow, serve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -150,33 +148,14 @@ def test_mlflows_own_word_that_a_version_is_gone_counts(fake: FakeMlflow) -> Non
         TrackingServer(fake.uri).version("nobody", "1")
 
 
-class _Drip(BaseRequestHandler):
-    """Begins an answer, and sends a byte of it now and then."""
-
-    over: threading.Event
-
-    def handle(self) -> None:
-        self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-        with suppress(OSError):
-            while not self.over.wait(0.05):
-                self.request.sendall(b" ")
-
-
 async def test_an_answer_that_drips_is_an_outage_once_its_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")  # which a connection changes
-    over = threading.Event()
-    handler = type("Drip", (_Drip,), {"over": over})
-    with ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        connection = MlflowConnection(
-            f"http://127.0.0.1:{server.server_address[1]}", timeout_seconds=0.5
-        )
+    with dripping() as port:
+        connection = MlflowConnection(f"http://127.0.0.1:{port}", timeout_seconds=0.5)
         with pytest.raises(SourceUnavailableError, match="takes too long"):
             await MlflowRegistry(connection).models()
-        over.set()
-        server.shutdown()
 
 
 @settings(

@@ -8,12 +8,14 @@ import fake_mlflow
 import fake_object_store
 import fsspec
 import pytest
+from dripping import LONG_HEAD, dripping
 from fake_object_store import HangUpError
 from http_server import Answer, Request
 from registry_fakes import KEYS, packed
 
 from contracts.manifest import MANIFEST
 from contracts.model import ModelRef
+from gateway.packages import PackageError, StorePackages
 from registry.conversions.index import ConversionIndex
 from registry.packages.cache import LocalPackages, PackageBrokenError, PackageUnavailableError
 from registry.packages.store import (
@@ -42,6 +44,8 @@ FAULTS = {
     "half of an answer": Answer(200, '<?xml version="1.0"?><ListBucketResult><Name>mod'),
     "an answer that ends early": Answer(200, "x" * 100, missing=50),
 }
+
+_HEAD = b'HTTP/1.1 200 OK\r\nETag: "5f"\r\nContent-Length: 100000\r\n\r\n'
 
 
 class World:
@@ -227,6 +231,51 @@ def test_a_connection_that_ends_without_an_answer_is_a_store_that_is_away(
                 ask()
         fake.script = lambda _: None
         store.verify(ref.package)
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Drivers of stores that give an answer 0.4 s, by fsspec's own settings."""
+    found = {
+        "s3": {"config_kwargs": {"read_timeout": 0.4}},
+        "mlflow-artifacts+http": {"seconds": 0.4},
+    }
+    for protocol, options in found.items():
+        monkeypatch.setitem(fsspec.config.conf, protocol, options)
+    yield
+    for protocol in found:
+        fsspec.get_filesystem_class(protocol).clear_instance_cache()
+
+
+@pytest.mark.parametrize("head", [LONG_HEAD, _HEAD], ids=["head", "body"])
+@pytest.mark.parametrize("kind", ["s3", "mlflow"])
+@pytest.mark.usefixtures("brief")
+def test_a_store_that_drips_is_away_once_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, head: bytes
+) -> None:
+    ref = packed(tmp_path / "made").ref()
+    fake = fake_object_store.FakeObjectStore()
+    with dripping(head) as port, fake_object_store.serve(fake, monkeypatch):
+        server = f"http://127.0.0.1:{port}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+        url = "s3://models/packages" if kind == "s3" else f"mlflow-artifacts+{server}/packages"
+        store = PackageStore(url)
+        local = LocalPackages(store, tmp_path / "local")
+        for ask in (
+            store.packages,
+            lambda: store.verify(ref.package),
+            lambda: store.publish(tmp_path / "made", packed(tmp_path / "made")),
+            lambda: store.delete(ref.package),
+        ):
+            with pytest.raises(StoreUnavailableError, match=r"came within 0\.4 s"):
+                ask()
+        with pytest.raises(PackageUnavailableError, match=r"came within 0\.4 s"):
+            local.fetch(ref)
+        with pytest.raises(PackageError, match=r"came within 0\.4 s"):
+            StorePackages(url, tmp_path / "cache").open(ref)
+        files, root = fsspec.core.url_to_fs(url)
+        with pytest.raises(OSError, match=r"came within 0\.4 s"):
+            files.get_file(f"{root}/{ref.package}/model.onnx", str(tmp_path / "model.onnx"))
 
 
 def test_what_another_writes_between_a_question_and_its_list_is_there(

@@ -83,7 +83,7 @@ def test_a_watch_over_tls_ends_for_its_reader_when_it_is_closed(
     fake: Fake, account: Path, connected: Connected
 ) -> None:
     stream = connected(of_pod(fake), account=account).watch(
-        LEASES, str(fake.world.number), seconds=60, silence_seconds=60
+        LEASES, str(fake.world.number), seconds=60, most_seconds=60
     )
     reading = threading.Event()
     ended: list[str] = []

@@ -8,8 +8,10 @@ import socket
 import urllib.parse
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
+from dripping import CHUNKS, HEAD, LONG_HEAD, dripping
 from fake_kubernetes import NAMESPACE, Fake
 
 from gateway.state.pod_reader import PodReader
@@ -90,7 +92,7 @@ def test_a_server_that_is_away_is_an_error_of_its_own(fake: Fake, reader: Reader
         reader.list(LEASES)
 
 
-def mute(port: int) -> dict[str, Reader]:
+def mute(port: int) -> dict[str, Any]:
     import kubernetes
 
     configuration = kubernetes.client.Configuration(host=f"http://127.0.0.1:{port}")
@@ -115,12 +117,55 @@ def test_a_server_that_says_nothing_is_asked_once_and_given_up(name: str) -> Non
             server.accept()
 
 
-def watch(reader: Reader, revision: str = "1", *, silence_seconds: float = 60) -> WatchStream:
-    return reader.watch(LEASES, revision, seconds=60, silence_seconds=silence_seconds)
+def watch(reader: Reader, revision: str = "1", *, most_seconds: float = 60) -> WatchStream:
+    return reader.watch(LEASES, revision, seconds=60, most_seconds=most_seconds)
+
+
+@pytest.mark.parametrize("head", [LONG_HEAD, HEAD, CHUNKS], ids=["head", "body", "chunk"])
+@pytest.mark.parametrize("name", ["official", "pod"])
+def test_a_list_that_drips_is_given_up_when_its_time_is_over(name: str, head: bytes) -> None:
+    with dripping(head) as port, pytest.raises(ApiUnavailableError, match="no whole answer came"):
+        mute(port)[name].list(LEASES)
+
+
+@pytest.mark.parametrize("name", ["official", "pod"])
+def test_a_watch_that_drips_is_given_up_when_its_time_is_over(name: str) -> None:
+    with (
+        dripping(LONG_HEAD) as port,
+        pytest.raises(ApiUnavailableError, match="no whole answer came"),
+    ):
+        watch(mute(port)[name])
+    with dripping(CHUNKS) as port:
+        stream = watch(mute(port)[name], most_seconds=0.3)
+        with pytest.raises(ApiUnavailableError, match="no whole answer came"):
+            list(stream.events())
+
+
+@pytest.mark.parametrize("head", [LONG_HEAD, HEAD], ids=["head", "body"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.get(LEASES, "l"),
+        lambda client: client.create(LEASES, {"metadata": {"name": "l"}}),
+        lambda client: client.replace(LEASES, "l", {}),
+        lambda client: client.replace_status(LEASES, "l", {}),
+        lambda client: client.put(LEASES, {"metadata": {"name": "l"}}),
+        lambda client: client.delete(LEASES, "l"),
+        lambda client: client.namespaces(),
+        lambda client: client.user(),
+        lambda client: client.text(client.core.read_namespaced_pod_log, "p", NAMESPACE),
+    ],
+    ids=["get", "create", "replace", "status", "put", "delete", "ask", "user", "text"],
+)
+def test_every_call_that_drips_is_given_up_when_its_time_is_over(
+    call: Callable[[ClusterClient], object], head: bytes
+) -> None:
+    with dripping(head) as port, pytest.raises(ApiUnavailableError, match="no whole answer came"):
+        call(mute(port)["official"])
 
 
 def test_a_watch_that_stays_silent_breaks(fake: Fake, reader: Reader) -> None:
-    stream = watch(reader, str(fake.world.number), silence_seconds=0.05)
+    stream = watch(reader, str(fake.world.number), most_seconds=0.05)
     with pytest.raises(ApiUnavailableError):
         list(stream.events())
 

@@ -1,0 +1,60 @@
+"""Servers whose answers drip: a byte now and then, so that no single read of a socket times out."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+
+LONG_HEAD = b"HTTP/1.1 200 OK\r\nX-Drips: "
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
+CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+PAUSE_SECONDS = 0.02
+_MOST_BYTES = 250  # then it hangs up, so that who waits for all of it fails otherwise
+
+
+def plain(connection: socket.socket) -> socket.socket:
+    """A connection as it is."""
+    return connection
+
+
+class _Drip(BaseRequestHandler):
+    """Begins an answer, and sends a byte of it now and then."""
+
+    head: bytes
+    secured: Callable[[socket.socket], socket.socket]
+    over: threading.Event
+
+    def handle(self) -> None:
+        with suppress(OSError), type(self).secured(self.request) as connection:
+            asked = connection.recv(65536)
+            connection.sendall(self.head)
+            if asked.startswith(b"HEAD ") and self.head != LONG_HEAD:
+                return  # it has no body
+            for _ in range(_MOST_BYTES):
+                if self.over.wait(PAUSE_SECONDS):
+                    return
+                connection.sendall(b"1")
+
+
+class _Server(ThreadingTCPServer):
+    daemon_threads = False  # its threads have ended with it
+    request_queue_size = 32
+
+
+@contextmanager
+def dripping(
+    head: bytes = HEAD, secured: Callable[[socket.socket], socket.socket] = plain
+) -> Iterator[int]:
+    """Drips behind ``head`` on a free port, which it gives, until the block ends."""
+    over = threading.Event()
+    made = {"head": head, "secured": staticmethod(secured), "over": over}
+    with _Server(("127.0.0.1", 0), type("Drip", (_Drip,), made)) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
