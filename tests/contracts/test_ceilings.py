@@ -30,6 +30,7 @@ FREE = {
     "rollout.deadline": "a rollout holds two versions whatever its length, and a loader takes no "
     "more than fits",
     "rollout.bake": "as the deadline",
+    "rollout.embedding.keep": "as the deadline, and only while somebody asks for the space",
     "rollout.minimumStep": "within the deadline",
     "rollout.controllerTimeout": "when the endpoint's own callers go back",
     "rollout.holdBack": "callers of the endpoint's own",

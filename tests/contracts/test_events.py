@@ -140,13 +140,14 @@ def test_a_message_can_be_read_by_any_json_reader() -> None:
 def test_pairings_of_older_and_of_newer_gateways_are_read() -> None:
     pairing = Pairing("1", 0.25, [True], [0.5], ["positive"], [0.75])
     assert json.loads(msgspec.json.encode(pairing)) == [
-        "1", 0.25, [True], [0.5], ["positive"], [0.75], 0, [],
+        "1", 0.25, [True], [0.5], ["positive"], [0.75], 0, [], [],
     ]  # fmt: skip
     older = msgspec.json.decode(b'["1",0.25,[true],[0.5]]', type=Pairing)
     assert older == Pairing("1", 0.25, [True], [0.5])
     assert (older.labels, older.scores, older.status, older.norms) == ([], [], 0, [])
+    assert older.neighbours == []
     newer = msgspec.json.decode(
-        b'["1",0.25,[true],[0.5],["positive"],[0.75],200,[1.5],["what is not known yet"]]',
+        b'["1",0.25,[true],[0.5],["positive"],[0.75],200,[1.5],[7],["what is not known yet"]]',
         type=Pairing,
     )
-    assert newer == msgspec.structs.replace(pairing, status=200, norms=[1.5])
+    assert newer == msgspec.structs.replace(pairing, status=200, norms=[1.5], neighbours=[7])
