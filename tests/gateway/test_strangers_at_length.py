@@ -317,7 +317,7 @@ async def test_strangers_break_nothing(tmp_path: Path) -> None:
         logs = asyncio.create_task(run.drain())
         target = Target(ports["http_port"], ports["grpc_port"], ports["operations_port"])
         seed = random.SystemRandom().getrandbits(32)
-        sys.setswitchinterval(0.0001)  # or who asks in earnest waits for the attackers' threads
+        sys.setswitchinterval(0.0005)  # or who asks in earnest waits for the attackers' threads
         threads = [
             threading.Thread(target=each, args=(target, random.Random(f"{seed} {each.__name__}")))
             for each in ATTACKS
