@@ -35,6 +35,9 @@ def is_over_deadline(state: RolloutState, context: ReconcileContext) -> bool:
     """
     if state.paused_at is not None or state.passed_at is not None:
         return False
+    # What was not counted yet since a restart must not end what lacks only a look at it.
+    if context.spec.strategy is Strategy.CUTOVER and state.checks and not open_checks(state):
+        return False
     return context.now - state.began - state.paused_seconds >= context.spec.deadline
 
 
@@ -44,12 +47,19 @@ def note_passing(state: RolloutState, context: ReconcileContext) -> RolloutState
     From then on only a check that fails ends it: evidence that wavers does not stop a backfill.
     """
     if context.spec.strategy is not Strategy.CUTOVER:
-        passed_at = None
-    elif state.passed_at is not None or explain_hold(state, context):
+        return stop_waiting(state, context.now)
+    if state.passed_at is not None or explain_hold(state, context):
         return state
-    else:
-        passed_at = None if following(context.spec, state) else context.now
+    passed_at = None if following(context.spec, state) else context.now
     return state.model_copy(update={"passed_at": passed_at})
+
+
+def stop_waiting(state: RolloutState, now: float) -> RolloutState:
+    """As if it had not passed yet, with as much of its deadline left as when it did."""
+    if state.passed_at is None:
+        return state
+    seconds = state.paused_seconds + now - state.passed_at
+    return state.model_copy(update={"passed_at": None, "paused_seconds": seconds})
 
 
 def may_have_callers(state: RolloutState, context: ReconcileContext) -> bool:

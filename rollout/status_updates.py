@@ -79,11 +79,10 @@ def begin_again(
     through = max(context.observed.newest_end, state.looked_through)
     began = max(context.now, through)
     is_promoted = state.promoted_at is not None
-    state = state.model_copy(
+    state = gates.stop_waiting(state, context.now).model_copy(
         update={
             "step": state.step if is_promoted else 0,
             "step_began": began,
-            "passed_at": None,
             "promoted_at": context.now if is_promoted else None,
             "traffic": None if is_promoted else arm_traffic.begin_step(began),
             "looked_through": through,
@@ -110,8 +109,8 @@ def enter_step(
     figures = state.figures
     began = max(context.now, state.looked_through)
     traffic = arm_traffic.begin_step(began)
-    update = {"step": step, "step_began": began, "passed_at": None, "traffic": traffic}
-    state = state.model_copy(update={**update, "checks": ()})
+    update = {"step": step, "step_began": began, "traffic": traffic, "checks": ()}
+    state = gates.stop_waiting(state, context.now).model_copy(update=update)
     state = context.judge.next_stage(context.spec, state)
     return _in_step(status, state, context, reason=reason, by=by, figures=figures)
 

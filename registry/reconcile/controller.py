@@ -326,8 +326,8 @@ class Controller:
         try:
             async with asyncio.timeout(_TELL_SECONDS):
                 await self._write(endpoint, endpoint.model_copy(update={"status": status}))
-        except (RegistryError, OSError) as refused:
-            log.warning("the endpoint %s can't say so: %s", endpoint.name, refused)
+        except Exception as refused:  # noqa: BLE001 - what failed may be the writing itself
+            log.warning("the endpoint %s can't say so: %r", endpoint.name, refused)
 
     def _note_fault(self, endpoint: ModelEndpoint, error: Exception, what: str = "") -> str:
         """What holds an endpoint, in words; it is counted, and logged once."""

@@ -418,3 +418,17 @@ async def test_a_dead_triton_beside_a_live_loader_is_named_and_new_versions_go_o
 def sick_series() -> set[tuple[str, str]]:
     (metric,) = metrics.SICK_TRITONS.collect()
     return {(each.labels["pool"], each.labels["loader"]) for each in metric.samples}
+
+
+async def test_an_endpoint_whose_status_can_be_written_in_no_way_holds_up_no_other(
+    harness: ControllerHarness,
+) -> None:
+    harness.endpoints = refusing = RefusingEndpoints(
+        endpoint(), endpoint(name="second"), error=ValueError("no JSON")
+    )
+    refusing.refuses = {"e"}
+    harness.start()
+    harness.registry.register("m", "1")
+    await harness.watch.round()
+    assert await harness.controller.step() == {"e"}
+    assert harness.endpoints.list()[1].status != EndpointStatus()
