@@ -31,11 +31,10 @@ def list_required(state: RolloutState) -> tuple[CheckResult, ...]:
 def is_over_deadline(state: RolloutState, context: ReconcileContext) -> bool:
     """Whether its time is up; the time for which it was paused does not count.
 
-    Nor is there a deadline for a person who has to move an index before the cutover.
+    Nor has a person who moves an index before the cutover, counted anew after a restart or not.
     """
     if state.paused_at is not None or state.passed_at is not None:
         return False
-    # What was not counted yet since a restart must not end what lacks only a look at it.
     if context.spec.strategy is Strategy.CUTOVER and state.checks and not open_checks(state):
         return False
     return context.now - state.began - state.paused_seconds >= context.spec.deadline
@@ -56,9 +55,7 @@ def note_passing(state: RolloutState, context: ReconcileContext) -> RolloutState
 
 def stop_waiting(state: RolloutState, now: float) -> RolloutState:
     """As if it had not passed yet, with as much of its deadline left as when it did."""
-    if state.passed_at is None:
-        return state
-    seconds = state.paused_seconds + now - state.passed_at
+    seconds = state.paused_seconds + (0.0 if state.passed_at is None else now - state.passed_at)
     return state.model_copy(update={"passed_at": None, "paused_seconds": seconds})
 
 
