@@ -125,8 +125,8 @@ class RequestContext:
 
     def shorten(self, timeout_seconds: float) -> None:
         """Takes a timeout from the body (Triton's ``timeout`` parameter) where it is shorter."""
-        before = self.timeout_seconds
-        self.timeout_seconds = timeout_seconds if before is None else min(before, timeout_seconds)
+        before = _TIMEOUT_LIMIT if self.timeout_seconds is None else self.timeout_seconds
+        self.timeout_seconds = min(before, timeout_seconds)
 
     def force(self, version: str) -> None:
         """Takes the version that the path or the call names; raises ``InvalidInputError``."""

@@ -257,9 +257,9 @@ class AdmissionController:
         self.held = held
         self._closed = False
         self._early_until = 0.0
-        # Requests, by endpoint, that ``check_early`` has admitted in this iteration of the event
-        # loop. All sockets are read before any request's task begins: these are in no queue yet.
-        self._admitted_early: dict[str, int] = {}
+        # Requests, by endpoint and whether bulk, that ``check_early`` admitted in this iteration of
+        # the event loop: all sockets are read before any task begins, and no queue has them yet.
+        self._admitted_early: dict[tuple[str, bool], int] = {}
 
     # Headers or metadata are there.
 
@@ -398,14 +398,15 @@ class AdmissionController:
         Raises:
             GatewayError: see the second row of the table.
         """
-        let_in = self._admitted_early.get(endpoint, 0)
+        queue = endpoint, context.bulk
+        let_in = self._admitted_early.get(queue, 0)
         ahead = self.scheduler.waiting_of(endpoint) + let_in
         wait = self.scheduler.wait_seconds(endpoint)
         with suppress(_AsleepError):
             self._check_arrival(context, endpoint, version, ahead, wait)
         if not self._admitted_early:
             asyncio.get_running_loop().call_soon(self._admitted_early.clear)
-        self._admitted_early[endpoint] = let_in + 1
+        self._admitted_early[queue] = let_in + 1
 
     def _check_arrival(
         self,

@@ -388,7 +388,7 @@ class Pipeline:
             self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
         if self._tracer is not None:
             trace_id = self._tracer.attempt(attempt.call, event)
-            if trace_id:
+            if trace_id and not attempt.call.bulk:
                 self._metrics.attempt_traced(event, trace_id)
         return event
 

@@ -70,7 +70,10 @@ def survey(path: Path, columns: TextColumns) -> Survey:
         if key in seen:
             raise RequestFailedError(f"{path}: two rows have the id {key!r}.")
         seen.add(key)
-        digest.update(json.dumps([key, text]).encode())
+        try:
+            digest.update(json.dumps([key, text], ensure_ascii=False).encode())
+        except UnicodeEncodeError as error:
+            raise RequestFailedError(f"{path}, row {number}: half a character: {error}.") from error
     if not seen:
         raise RequestFailedError(f"{path} holds no row.")
     return Survey(len(seen), digest.hexdigest())

@@ -86,14 +86,16 @@ class Parts:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Keeps others from the folder; raises ``RefusedError``: another backfill runs."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("w") as lock:
-            try:
+        """Keeps others from the folder; raises ``HeadraceError``."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (self.folder / "lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise RefusedError(f"Another backfill works on {self.folder}.") from error
-            yield
+                yield
+        except BlockingIOError as error:
+            raise RefusedError(f"Another backfill works on {self.folder}.") from error
+        except OSError as error:  # of whatever is done meanwhile
+            raise RequestFailedError(f"Files can't be written or read: {error}.") from error
 
     def read(self) -> Journal | None:
         """The journal, None if there is none; raises ``RefusedError``: it is unreadable."""

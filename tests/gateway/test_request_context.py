@@ -53,6 +53,14 @@ def test_the_shortest_timeout_counts() -> None:
     assert context.deadline(2.0) == 10.25
 
 
+def test_a_bulk_request_waits_no_longer_than_any_may_however_long_its_call_of_grpc_may_last() -> (
+    None
+):
+    context = read(x_headrace_class="bulk")
+    context.shorten(86_400.0)
+    assert context.deadline(2.0) == 610.0
+
+
 @pytest.mark.parametrize("value", ["", "x" * 129, "a b", "ä", "a\nb", 'a"'])
 def test_a_request_id_that_could_do_harm_is_replaced(value: str) -> None:
     assert read(x_request_id=value).request_id == "own"

@@ -501,6 +501,16 @@ async def test_bulk_requests_take_tokens_that_are_not_the_others_and_are_counted
     assert door.metrics.finished == [(f"bulk {NAME}", 503)] * 2
 
 
+async def test_no_request_is_refused_early_for_the_bulk_requests_of_its_moment() -> None:
+    door = Door(OneEndpoint(most_tokens=10_000))
+    limits = EndpointLimits(max_tokens_in_flight=10_000)
+    door.admission.reserve(call_of("a"), 4000, limits)
+    door.admission.release(call_of("a"), 4000)
+    for _ in range(3):
+        door.admission.check_early(in_bulk(), NAME, None)
+    assert [comes_in_early(door) for _ in range(3)] == [True, True, False]
+
+
 async def test_so_many_bulk_requests_wait_for_the_loop_and_each_until_its_deadline() -> None:
     door = Door()
     scheduler = door.admission.scheduler

@@ -332,8 +332,10 @@ async def test_what_a_caller_who_hung_up_had_waiting_never_reaches_the_engine() 
 async def test_a_bulk_call_is_told_as_a_forced_one_and_counted_apart() -> None:
     async with world_of(endpoint_of(ONE.ref, canary=TWO.ref, weight=50, rollout="r")) as world:
         world.endpoints.caches["sentiment"] = AnswerCache(100_000, shared=True)
+        parent = f"00-{'a' * 32}-{'b' * 16}-01"
+        traced = replace(call_of("w1", "w2"), bulk=True, trace_parent=parent)
         for _ in range(2):
-            answer = await world.pipeline.predict(replace(call_of("w1", "w2"), bulk=True))
+            answer = await world.pipeline.predict(traced)
         assert answer.arm is Arm.FORCED
         assert world.endpoints.caches["sentiment"].misses == 0  # others' answers stay there
         await refused(world, replace(call_of("w1", timeout=-1.0), bulk=True), DeadlineExceededError)

@@ -30,6 +30,7 @@ LINE = '{"id": "a", "text": "x"}\n'
         ('{"id": "b", "text": null}\n', "holds None"),
         (LINE + '{"id": 1, "text": "x"}\n', "some ids are texts and some numbers; 1 is"),
         (LINE + "{", "can't be read"),
+        (LINE + '{"id": "b", "text": "\\ud83d"}\n', "row 2: half a character"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, content: str, error: str) -> None:

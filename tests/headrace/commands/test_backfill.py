@@ -93,6 +93,15 @@ def test_bad_input_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
     assert "two rows have the id 0" in said.output.replace("\n", " ")
 
 
+def test_a_place_that_takes_no_files_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "texts.jsonl").write_bytes(lines(1))
+    line = ["backfill", "minilm", "--input", str(tmp_path / "texts.jsonl"), "--output"]
+    output = str(tmp_path / "texts.jsonl" / "v.jsonl")
+    said = CliRunner().invoke(app, [*line, output, "--url", "http://127.0.0.1:9"])
+    assert said.exit_code == 10
+    assert "Files can't be written or read" in said.output.replace("\n", " ")
+
+
 @pytest.mark.real
 async def test_a_gateway_answers_as_the_one_of_these_tests(tmp_path: Path) -> None:
     """A real process, on an engine that answers at once, beside callers of its own."""
