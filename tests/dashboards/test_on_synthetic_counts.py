@@ -109,6 +109,9 @@ class Everything(Collector):
             self._gateway.request_finished("huggingface", status, 0.01)
         self._gateway.refused(ENDPOINT, 503, "overloaded", 0.001)
         self._gateway.shadow_sent(ENDPOINT)
+        self._gateway.space_named(ENDPOINT, "0123456789ab")
+        self._gateway.space_unnamed(ENDPOINT)
+        self._gateway.bulk_finished(ENDPOINT, 200, texts=16)
         self._gateway.batch_finished(self._model, 4, 50, 64, 0.01)
 
     def _evaluate(self) -> Iterator[Metric]:
