@@ -31,7 +31,7 @@ def list_required(state: RolloutState) -> tuple[CheckResult, ...]:
 def is_over_deadline(state: RolloutState, context: ReconcileContext) -> bool:
     """Whether its time is up; the time for which it was paused does not count.
 
-    Nor has a person who moves an index before the cutover, counted anew after a restart or not.
+    There is none while a person moves an index before the cutover, even over a restart.
     """
     if state.paused_at is not None or state.passed_at is not None:
         return False
