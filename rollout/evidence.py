@@ -367,7 +367,6 @@ class Evidence:
         """
         if data["schema_version"] != SCHEMA_VERSION:
             raise ValueError(f"evidence of schema {data['schema_version']} is not known")
-        data = {"same_space": SameSpace.begin().to_json(), **data}  # earlier releases had none
         checks, of_rates = (
             Checks.model_validate(data["checks"]),
             RateEvidence.of_json(data["rates"]),

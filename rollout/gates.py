@@ -31,11 +31,9 @@ def list_required(state: RolloutState) -> tuple[CheckResult, ...]:
 def is_over_deadline(state: RolloutState, context: ReconcileContext) -> bool:
     """Whether its time is up; the time for which it was paused does not count.
 
-    There is none while a person moves an index before the cutover, even over a restart.
+    There is none while a person moves an index before the cutover.
     """
     if state.paused_at is not None or state.passed_at is not None:
-        return False
-    if context.spec.strategy is Strategy.CUTOVER and state.checks and not open_checks(state):
         return False
     return context.now - state.began - state.paused_seconds >= context.spec.deadline
 

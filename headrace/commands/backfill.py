@@ -54,10 +54,9 @@ def backfill(
     output = make_absolute(Path(target.rpartition("/")[2] if "://" in target else target))
     parts = Parts(output.with_name(f"{output.name}.parts"), form)
     plan = BackfillPlan(gateway_url(find_place(home), url), name, space, key, concurrency, texts)
+    if output.exists() and parts.read() is None:
+        raise RefusedError(f"{output} is there already.")
     with parts.hold():
-        if output.exists() and parts.read() is None:
-            shutil.rmtree(parts.folder)
-            raise RefusedError(f"{output} is there already.")
         columns = TextColumns(id_field, text_field)
         path = _fetch(source, parts.folder)
         found = files.survey(path, columns)

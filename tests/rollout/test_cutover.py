@@ -98,14 +98,6 @@ def test_one_that_loses_its_evidence_while_it_waits_has_the_rest_of_its_deadline
     assert walk.traffic("pass", 3).why.startswith("passed in shadow")
 
 
-def test_one_of_an_earlier_release_that_waits_for_it_is_not_ended_by_an_upgrade() -> None:
-    walk = passed()
-    state = walk.state.model_copy(update={"passed_at": None})
-    walk.status = walk.status.model_copy(update={"rollout": state})
-    walk.without_statistics().step(10 * SPEC.deadline)
-    assert walk.status.rollout is not None
-
-
 def test_what_a_person_says_may_be_compared_days_later_has_the_rest_of_its_deadline() -> None:
     walk = passed().step(10 * SPEC.deadline)
     walk.spec = RolloutSpec(deadline=SPEC.deadline)

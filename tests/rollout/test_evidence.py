@@ -204,12 +204,6 @@ def test_state_of_another_schema_is_refused() -> None:
         Evidence.of_json(begun().to_json() | {"schema_version": 99})
 
 
-def test_evidence_of_a_release_without_the_check_of_spaces_goes_on() -> None:
-    told = begun().to_json()
-    earlier = {name: part for name, part in told.items() if name != "same_space"}
-    assert Evidence.of_json(earlier).to_json() == told
-
-
 def test_evidence_is_stored_under_these_names() -> None:
     told = begun().to_json()
     assert told["rates"].keys() == {

@@ -77,11 +77,14 @@ async def test_files_may_lie_in_any_store(tmp_path: Path) -> None:
 def test_an_output_that_is_there_is_not_written_over(tmp_path: Path) -> None:
     output = tmp_path / "vectors.jsonl"
     output.write_text("mine")
+    (tmp_path / "vectors.jsonl.parts").mkdir()
+    (tmp_path / "vectors.jsonl.parts" / "of mine too").touch()
     line = ["backfill", "minilm", "--input", "t.jsonl", "--output", str(output), "--url"]
     said = CliRunner().invoke(app, [*line, "http://127.0.0.1:9"])
     assert said.exit_code == 1
     assert "is there already" in said.output
-    assert [each.name for each in tmp_path.iterdir()] == ["vectors.jsonl"]
+    assert output.read_text() == "mine"
+    assert [each.name for each in (tmp_path / "vectors.jsonl.parts").iterdir()] == ["of mine too"]
 
 
 def test_bad_input_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
