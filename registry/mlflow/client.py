@@ -15,12 +15,13 @@ import tempfile
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from registry.errors import SourceRefusedError, SourceUnavailableError
+from service.timed_answers import LargeResponse, TimedResponse, time_answers
 
 if TYPE_CHECKING:
     import requests
@@ -84,6 +85,7 @@ class MlflowConnection:
             os.environ.setdefault("REQUESTS_CA_BUNDLE", bundle)
         from mlflow import MlflowClient  # noqa: PLC0415 - see above
 
+        _time_client()
         self._client = MlflowClient(self.uri, self.uri)
 
     def ask(self, question: Callable[["MlflowClient"], Answer]) -> Answer:
@@ -123,6 +125,24 @@ class MlflowConnection:
         """
         check_source(root, self.uri, self._sources)
         return ArtifactFolder(self.uri, root)
+
+
+@cache
+def _time_client() -> None:
+    """Has the client's requests and answers each take no longer than its timeout as a whole.
+
+    Its own is of one read or write. A connection's class is all that changes.
+    """
+    from mlflow.utils import request_utils  # noqa: PLC0415 - see above
+
+    class TimedAdapter(request_utils.TCPKeepAliveHTTPAdapter):
+        def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - requests'
+            pool = super().get_connection_with_tls_context(*arguments, **options)
+            if not issubclass(pool.ConnectionCls.response_class, TimedResponse):
+                pool.ConnectionCls = time_answers(pool.ConnectionCls, LargeResponse)
+            return pool
+
+    request_utils.TCPKeepAliveHTTPAdapter = TimedAdapter
 
 
 def check_source(root: str, server: str, sources: Sequence[str]) -> None:

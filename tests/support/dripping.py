@@ -1,4 +1,7 @@
-"""Servers whose answers drip: a byte now and then, so that no single read of a socket times out."""
+"""Servers that drip: no single read or write of a socket times out.
+
+Answers come a byte now and then, or what is sent is taken a little at a time.
+"""
 
 import socket
 import threading
@@ -10,6 +13,7 @@ LONG_HEAD = b"HTTP/1.1 200 OK\r\nX-Drips: "
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"
 CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 PAUSE_SECONDS = 0.02
+TAKEN_BYTES = 2048  # a pause, of what is sent
 _MOST_BYTES = 250  # then it hangs up, so that who waits for all of it fails otherwise
 
 
@@ -37,6 +41,16 @@ class _Drip(BaseRequestHandler):
                 connection.sendall(b"1")
 
 
+class _SlowTaker(_Drip):
+    """Takes what it is sent a little at a time, and answers nothing."""
+
+    def handle(self) -> None:
+        with suppress(OSError), type(self).secured(self.request) as connection:
+            for _ in range(_MOST_BYTES):
+                if self.over.wait(PAUSE_SECONDS) or not connection.recv(TAKEN_BYTES):
+                    return
+
+
 class _Server(ThreadingTCPServer):
     daemon_threads = False  # its threads have ended with it
     request_queue_size = 32
@@ -47,9 +61,25 @@ def dripping(
     head: bytes = HEAD, secured: Callable[[socket.socket], socket.socket] = plain
 ) -> Iterator[int]:
     """Drips behind ``head`` on a free port, which it gives, until the block ends."""
+    with _serve(_Drip, head, secured) as port:
+        yield port
+
+
+@contextmanager
+def slowly_taking(secured: Callable[[socket.socket], socket.socket] = plain) -> Iterator[int]:
+    """Takes what is sent to a free port, which it gives, slowly until the block ends."""
+    with _serve(_SlowTaker, b"", secured) as port:
+        yield port
+
+
+@contextmanager
+def _serve(
+    handler: type[_Drip], head: bytes, secured: Callable[[socket.socket], socket.socket]
+) -> Iterator[int]:
     over = threading.Event()
     made = {"head": head, "secured": staticmethod(secured), "over": over}
-    with _Server(("127.0.0.1", 0), type("Drip", (_Drip,), made)) as server:
+    with _Server(("127.0.0.1", 0), type("Drip", (handler,), made)) as server:
+        server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
