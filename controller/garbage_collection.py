@@ -49,7 +49,7 @@ class GarbageCollection:
         open_endpoints: Callable[[], EndpointStore],
         is_converting: Callable[[], bool],
         *,
-        foreign: Callable[[], str] = lambda: "",
+        foreign: Callable[[], str],
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._keep = keep

@@ -420,6 +420,16 @@ ROLLOUT_ALERTS: Final = (
         board="gateway",
     ),
     Alert(
+        "HeadraceKubernetesAway",
+        q.KUBERNETES_AWAY,
+        "10m",
+        Severity.TICKET,
+        "The API server does not answer the controller, or a loader",
+        "What people ask for is not seen and no status can be written, so that rollouts stand"
+        " still. What serves goes on serving.",
+        board="gateway",
+    ),
+    Alert(
         "HeadraceCandidateWithheld",
         q.CANDIDATE_WITHHELD,
         "1m",

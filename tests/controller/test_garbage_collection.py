@@ -69,7 +69,12 @@ class World:
 
     def collecting(self, keep: int) -> GarbageCollection:
         return GarbageCollection(
-            keep, self.store, self.open, lambda: self.converting, wait=self.days.wait
+            keep,
+            self.store,
+            self.open,
+            lambda: self.converting,
+            foreign=lambda: "",
+            wait=self.days.wait,
         )
 
     def open(self) -> MemoryEndpoints:
@@ -247,7 +252,12 @@ async def test_what_killed_ones_left_behind_is_removed_after_two_looks(tmp_path:
     (tmp_path / "store" / ".aside-x").mkdir()
     days = Days()
     collection = GarbageCollection(
-        1, store, lambda: MemoryEndpoints(endpoint()), lambda: False, wait=days.wait
+        1,
+        store,
+        lambda: MemoryEndpoints(endpoint()),
+        lambda: False,
+        foreign=lambda: "",
+        wait=days.wait,
     )
     task = asyncio.create_task(collection.run())
     await days.waits.get()

@@ -51,6 +51,7 @@ from registry.mlflow.watch import SourceWatch
 from registry.mlflow.write_back import WriteBack
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore, StoreError
+from registry.packages.store_mark import StoreMark
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from service.cluster.watch import WatchPace
@@ -204,6 +205,7 @@ class RolloutWorld:
             self.store,
             lambda: KubernetesEndpointStore(client, NAMESPACE),
             lambda: bool(self.jobs.states),
+            foreign=StoreMark(self.url, KEYS).claim,
             wait=self._until_look,
         )
 
