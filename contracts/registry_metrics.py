@@ -42,8 +42,8 @@ SOURCE_MODELS: Final = gauge("registry_source_models", "Registered models that M
 STORE_UP: Final = gauge(
     "registry_store_up", "1 if the package store answered the last question of the controller."
 )
-ENDPOINTS_AWAY: Final = gauge(
-    "registry_endpoints_away", "1 while the API server does not answer the watch of the endpoints."
+KUBERNETES_AWAY: Final = gauge(
+    "registry_kubernetes_away", "1 while the API server does not answer the controller's watch."
 )
 PASSES: Final = counter("registry_passes", "Passes of the controller's loop.", "outcome")
 WRITES_REFUSED: Final = counter(

@@ -148,5 +148,5 @@ MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing if it han
     f"{_most(r.SOURCE_UP)} == 0 or time() - {_most(r.SOURCE_ROUND)} > 300"
 )
 STORE_AWAY: Final = f"{_most(r.STORE_UP)} == 0"
-KUBERNETES_AWAY: Final = f"{_most(r.ENDPOINTS_AWAY)} == 1"
+KUBERNETES_AWAY: Final = f"{_most(r.KUBERNETES_AWAY)} == 1"
 CONTROLLER_AWAY: Final = f"absent(rate({selector(r.PASSES.name)}[5m]) > 0)"

@@ -424,7 +424,7 @@ ROLLOUT_ALERTS: Final = (
         q.KUBERNETES_AWAY,
         "10m",
         Severity.TICKET,
-        "The API server does not answer the controller, or a loader",
+        "The API server does not answer the controller",
         "What people ask for is not seen and no status can be written, so that rollouts stand"
         " still. What serves goes on serving.",
         board="gateway",

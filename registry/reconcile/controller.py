@@ -167,10 +167,9 @@ class Controller:
         if self._options.auto_endpoints:
             await self._create_missing(endpoints)
         reports = await asyncio.to_thread(self._reports.list)
-        now = self._now()
-        self._held.take(
-            self._heartbeats.alive(reports, now, disconnected=self._reports.disconnected)
-        )
+        now, is_away = self._now(), self._reports.disconnected
+        metrics.KUBERNETES_AWAY.set(is_away)
+        self._held.take(self._heartbeats.alive(reports, now, disconnected=is_away))
         self._count_sick()
         self._observer.note_damaged(self._held.list_damaged())
         self._take(endpoints)

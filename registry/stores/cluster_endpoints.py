@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
-from registry import metrics
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.stores.cluster_events import KubernetesEvents
 from registry.stores.cluster_shown import conditions, make_columns, note_refusal
@@ -76,9 +75,7 @@ class KubernetesEndpointStore:
         """Every endpoint as the watch knows it, which goes on through an outage."""
         if not self._watching:
             return self._list_now()
-        was_listed = self._mirror.wait(_FIRST_LIST_SECONDS)
-        metrics.ENDPOINTS_AWAY.set(self._mirror.disconnected)
-        if not was_listed:
+        if not self._mirror.wait(_FIRST_LIST_SECONDS):
             raise ApiUnavailableError("the endpoints could not be listed yet")
         self.unreadable = self._mirror.unreadable
         return self._mirror.values()

@@ -53,7 +53,7 @@ EMPTY, LOST, UNREAD = "an empty list", "a list that lost entries", "records that
 UP = {
     "mlflow": ("headrace_registry_source_up", 1.0, 0.0),
     "objects": ("headrace_registry_store_up", 1.0, 0.0),
-    "kubernetes": ("headrace_registry_endpoints_away", 0.0, 1.0),
+    "kubernetes": ("headrace_registry_kubernetes_away", 0.0, 1.0),
 }
 OF_PART = {
     "mlflow": {"HeadraceMlflowAway"},

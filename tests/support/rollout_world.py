@@ -35,6 +35,7 @@ from rollout_walk import FakeJudge, MemoryStatistics, window
 
 from contracts.backoff import Backoff
 from contracts.endpoint import EndpointSpec, EndpointStatus, Phase
+from contracts.loading import LoaderReport
 from contracts.rollout import RolloutSpec
 from controller.garbage_collection import GarbageCollection
 from controller.rollouts import JoinedRollouts
@@ -51,9 +52,10 @@ from registry.mlflow.watch import SourceWatch
 from registry.mlflow.write_back import WriteBack
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore, StoreError
-from registry.packages.store_mark import StoreMark
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
+from registry.stores.cluster_reports import KubernetesReports
+from service.cluster.client import ClusterClient
 from service.cluster.watch import WatchPace
 
 PACE = WatchPace(pauses=Backoff(0.01, 0.02), second_look_seconds=3600.0)
@@ -127,6 +129,23 @@ def served(folder: Path, patch: pytest.MonkeyPatch, timeout_seconds: float) -> I
         yield Servers(mlflow, objects, kubernetes, registry)
 
 
+class WatchedReports(MemoryReports):
+    """In memory, beside a watch of those in the cluster that says whether it is away."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        super().__init__()
+        self._watched = KubernetesReports(client, NAMESPACE, pace=PACE)
+
+    def list(self) -> tuple[LoaderReport, ...]:
+        self._watched.list()
+        self.disconnected = self._watched.disconnected
+        return super().list()
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._watched.close()
+
+
 @dataclass(frozen=True)
 class Seen:
     """What no fault may change but for the better."""
@@ -151,7 +170,7 @@ class RolloutWorld:
         self.judged = MemoryStatistics()
         self.triton = FakeTriton()
         self.launcher = ScriptedLauncher()
-        self.reports = MemoryReports()
+        self.reports = WatchedReports(servers.kubernetes.client())
         self.changed = asyncio.Event()
         self.loads = True  # whether the loader makes passes
         self._looks: asyncio.Queue[asyncio.Event] = asyncio.Queue()
@@ -205,7 +224,7 @@ class RolloutWorld:
             self.store,
             lambda: KubernetesEndpointStore(client, NAMESPACE),
             lambda: bool(self.jobs.states),
-            foreign=StoreMark(self.url, KEYS).claim,
+            foreign=lambda: "",
             wait=self._until_look,
         )
 
@@ -332,6 +351,7 @@ async def opened(servers: Servers, folder: Path) -> AsyncIterator[RolloutWorld]:
         await world.jobs.close()
         world.endpoints.delete(world.model)
         await asyncio.to_thread(world.endpoints.close)
+        await asyncio.to_thread(world.reports.close)
 
 
 PAGE = "<html><head><title>404</title></head><body>default backend<br></body></html>"
