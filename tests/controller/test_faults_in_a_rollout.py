@@ -12,7 +12,6 @@ import asyncio
 import logging
 import shutil
 import subprocess
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -228,8 +227,8 @@ def exposition(world: RolloutWorld) -> dict[str, tuple[str, float]]:
             for sample in family.samples:
                 labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
                 value = sample.value
-                if family.name.endswith("_timestamp_seconds"):
-                    value -= time.time() if "source" in family.name else world.time
+                if sample.name.startswith("headrace_rollout_") and "timestamp" in sample.name:
+                    value -= world.time
                 if sample.name.startswith("headrace_"):
                     found[f"{sample.name}{{{labels}}}"] = (family.type, value)
     return found
@@ -244,11 +243,13 @@ def fired_otherwise(cases: list[Case], folder: Path) -> str:
     tests = []
     for fault, phase, before, during in cases:
         series = [{"series": name, "values": f"1x{AT_MINUTE}"} for name in WELL]
-        for name, (kind, value) in during.items():
-            more = value - before.get(name, (kind, 0.0))[1]
-            goes_on = kind == "counter" or "_source_round_" in name
-            step = f"+{max(0.0, more):.3f}" if goes_on else "+0"
-            series.append({"series": name, "values": f"{value:.3f}{step}x{AT_MINUTE}"})
+        for name, (kind, read) in during.items():
+            value, more = read, max(0.0, read - before.get(name, (kind, 0.0))[1])
+            if "_source_round_" in name:  # by the clock of this machine
+                value, more = 0.0, 60.0 if more else 0.0
+            elif kind != "counter":
+                more = 0.0
+            series.append({"series": name, "values": f"{value:.3f}+{more:.3f}x{AT_MINUTE}"})
         fires = set(OF_PART[fault.part])
         if phase == Phase.BLOCKED:  # with what it waits for
             fires.add("HeadraceRolloutBlocked")
