@@ -432,3 +432,13 @@ async def test_an_endpoint_whose_status_can_be_written_in_no_way_holds_up_no_oth
     await harness.watch.round()
     assert await harness.controller.step() == {"e"}
     assert harness.endpoints.list()[1].status != EndpointStatus()
+
+
+async def test_an_api_server_that_is_away_is_told_until_it_answers(
+    harness: ControllerHarness,
+) -> None:
+    for away in (True, False):
+        harness.reports.disconnected = away
+        await harness.controller.step()
+        (family,) = metrics.KUBERNETES_AWAY.collect()
+        assert [sample.value for sample in family.samples] == [float(away)]
