@@ -35,7 +35,6 @@ from rollout_walk import FakeJudge, MemoryStatistics, window
 
 from contracts.backoff import Backoff
 from contracts.endpoint import EndpointSpec, EndpointStatus, Phase
-from contracts.loading import LoaderReport
 from contracts.rollout import RolloutSpec
 from controller.garbage_collection import GarbageCollection
 from controller.rollouts import JoinedRollouts
@@ -54,8 +53,6 @@ from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore, StoreError
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
-from registry.stores.cluster_reports import KubernetesReports
-from service.cluster.client import ClusterClient
 from service.cluster.watch import WatchPace
 
 PACE = WatchPace(pauses=Backoff(0.01, 0.02), second_look_seconds=3600.0)
@@ -129,23 +126,6 @@ def served(folder: Path, patch: pytest.MonkeyPatch, timeout_seconds: float) -> I
         yield Servers(mlflow, objects, kubernetes, registry)
 
 
-class WatchedReports(MemoryReports):
-    """In memory, beside a watch of those in the cluster that says whether it is away."""
-
-    def __init__(self, client: ClusterClient) -> None:
-        super().__init__()
-        self._watched = KubernetesReports(client, NAMESPACE, pace=PACE)
-
-    def list(self) -> tuple[LoaderReport, ...]:
-        self._watched.list()
-        self.disconnected = self._watched.disconnected
-        return super().list()
-
-    def close(self) -> None:
-        """Stops watching."""
-        self._watched.close()
-
-
 @dataclass(frozen=True)
 class Seen:
     """What no fault may change but for the better."""
@@ -170,7 +150,7 @@ class RolloutWorld:
         self.judged = MemoryStatistics()
         self.triton = FakeTriton()
         self.launcher = ScriptedLauncher()
-        self.reports = WatchedReports(servers.kubernetes.client())
+        self.reports = MemoryReports()
         self.changed = asyncio.Event()
         self.loads = True  # whether the loader makes passes
         self._looks: asyncio.Queue[asyncio.Event] = asyncio.Queue()
@@ -351,7 +331,6 @@ async def opened(servers: Servers, folder: Path) -> AsyncIterator[RolloutWorld]:
         await world.jobs.close()
         world.endpoints.delete(world.model)
         await asyncio.to_thread(world.endpoints.close)
-        await asyncio.to_thread(world.reports.close)
 
 
 PAGE = "<html><head><title>404</title></head><body>default backend<br></body></html>"
