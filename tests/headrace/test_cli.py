@@ -507,7 +507,7 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 import headrace.cli
 from headrace.commands import (
-    doctor, endpoints, keys, migrate, models, predict, replay, rollout, stats, status, up
+    doctor, endpoints, keys, models, predict, replay, rollout, stats, status, up
 )
 from service.cluster import access
 from registry.stores import cluster_endpoints, heartbeats
