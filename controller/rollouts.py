@@ -95,7 +95,6 @@ class JoinedRollouts:
         return endpoint.model_copy(update={"status": status})
 
     def _fit_status(self, name: str, status: EndpointStatus, now: float) -> EndpointStatus:
-        """The status in the room that there is for it."""
         found = status_size.fit_status(status, self._most_bytes)
         if found is None:
             bytes_ = status_size.size(status)

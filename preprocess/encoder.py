@@ -210,10 +210,6 @@ class TextEncoder:
     def __init__(self, tokenizer_json: bytes, spec: TokenizerSpec) -> None:
         """Reads the tokeniser.
 
-        Args:
-            tokenizer_json: the file's bytes.
-            spec: limits and ids, from the manifest.
-
         Raises:
             TokenizerFileError: not a tokeniser, one whose rows are not texts between special
                 tokens, or no room for a token beside the special ones.

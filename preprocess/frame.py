@@ -108,11 +108,6 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
     Only the longer one is cut while it stays the longer one; then both get half, the longer one the
     odd token.
-
-    Args:
-        first: tokens of the first text.
-        second: tokens of the second.
-        room: tokens that fit in together.
     """
     if first + second <= room:
         return first, second

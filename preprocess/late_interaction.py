@@ -124,7 +124,6 @@ def _rows_of_pairs(
 
 
 def _of_pairs(rows: list[Statistics], asked: list[bool]) -> list[Statistics]:
-    """Statistics of both texts of each pair."""
     found: list[Statistics] = []
     query = rows[0] if rows else (0, 0, 0, False)
     for row, is_query in zip(rows, asked, strict=True):

@@ -139,10 +139,6 @@ class TableEncoder:
     def numbers(self, index: int, text: str) -> list[float]:
         """One row, in the order of the features.
 
-        Args:
-            index: its place in the request, for a refusal.
-            text: a JSON object or array.
-
         Raises:
             InvalidRowError: see ``encode``.
         """
@@ -180,7 +176,6 @@ class TableEncoder:
         return [row.get(name) for name in self._names]
 
     def _number(self, index: int, at: int, feature: Feature, value: Any) -> float:  # noqa: ANN401
-        """A value as the engine takes it."""
         if value is None:
             if not feature.nullable:
                 raise InvalidRowError(
@@ -224,7 +219,6 @@ class TableEncoder:
 
 
 def _read(kind: FeatureKind, value: Any) -> float | str:  # noqa: ANN401 - out of JSON
-    """A number, or why it is none."""
     if kind is FeatureKind.BOOLEAN:
         if type(value) is bool or (type(value) in (int, float) and value in (0, 1)):
             return float(value)

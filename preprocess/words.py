@@ -37,9 +37,6 @@ def words_are_independent(definition: dict[str, Any]) -> bool:
     True only for what is known to be so: normalisers that work on single characters or on a
     character with its marks, a pre-tokeniser that splits at white space before anything else, a
     model that looks at one such piece at a time, and no added token that holds or eats a space.
-
-    Args:
-        definition: the parsed ``tokenizer.json``.
     """
     normalizers = _flattened(definition.get("normalizer"), "normalizers")
     splitters = _flattened(definition.get("pre_tokenizer"), "pretokenizers")

@@ -72,7 +72,6 @@ class NumberFamily(_Rows):
     """
 
     def __init__(self, metric: Metric, rows: Iterable[Number]) -> None:
-        """Takes what ``numbers`` does."""
         super().__init__(metric)
         self.rows = tuple(rows)
 
@@ -95,7 +94,6 @@ class HistogramFamily(_Rows):
     def __init__(
         self, metric: Metric, rows: Iterable[Histogram], exemplars: Exemplars = _NONE
     ) -> None:
-        """Takes what ``histograms`` does."""
         super().__init__(metric)
         self.rows = tuple(rows)
         self.exemplars = exemplars

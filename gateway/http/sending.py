@@ -65,11 +65,7 @@ class Sending:
         return left
 
     def held(self, left: int) -> int:
-        """Bytes of memory that wait: a long answer is kept whole until its last byte is out.
-
-        Args:
-            left: what ``left`` has just said.
-        """
+        """Bytes of memory that wait: a long answer is kept whole until its last byte is out."""
         return self.written - self._long[0][0] if left and self._long else left
 
     def acknowledged(self) -> int:

@@ -198,7 +198,6 @@ def _time(at: float) -> str:
 
 
 def _check_figures(figures: dict[str, float]) -> tuple[Sentence, ...]:
-    """A sentence for each check, with all its figures."""
     by_check: dict[str, list[str]] = {}
     for path, value in figures.items():
         check, dot, name = path.rpartition(".")

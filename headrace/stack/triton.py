@@ -228,10 +228,6 @@ def python_with(folder: Path, further: Path) -> Path:
     The folder need not be there yet: each model's process looks for it when it starts. So torch,
     which packed engines need, is found from the moment on at which it is installed.
 
-    Args:
-        folder: of the environment, which is written again.
-        further: of packages, as ``install.ensure`` makes it.
-
     Returns:
         The folder that holds ``python3``.
     """

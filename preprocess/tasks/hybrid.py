@@ -156,7 +156,6 @@ class HybridEmbedding(Head):
 
 
 def _firsts(encoded: EncodedTexts) -> list[int]:
-    """The place of each text's first token."""
     return [0, *accumulate(encoded.tokens)][:-1]
 
 

@@ -238,7 +238,6 @@ def _spans(
 
 
 def _highest(scores: Values, count: int) -> NDArray[np.intp]:
-    """Where the highest of some scores are, in no order."""
     left = len(scores) - min(count, len(scores))
     return np.argpartition(scores, left)[left:]
 
@@ -255,7 +254,6 @@ def _place(windows: Windows, row: int, first: int, last: int, *, aligned: bool) 
 
 
 def _best(encoded: EncodedTexts, values: Values) -> list[AnswerSpan]:
-    """The best answer of each context, or none."""
     found = answers(encoded, values, handle_impossible_answer=True)
     return [of_text[0] for of_text in found]
 
@@ -268,7 +266,6 @@ def _class_of(found: AnswerSpan) -> str:
 
 
 def _options(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``answers`` takes of a request's parameters."""
     return {name: parameters[name] for name in _TAKEN if parameters.get(name) is not None}
 
 

@@ -189,7 +189,6 @@ class ConversionIndex:
         check_size(name, len(data), list_sizes(self._files, self._root))
 
     def _sign(self, options: str, ref: ModelRef) -> None:
-        """Writes the entry's MAC, in a file of its own."""
         made = mac(self._keys[0], options, ref)
         self._files.pipe_file(self._path(options, "mac"), made.encode())
 

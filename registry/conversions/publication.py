@@ -160,14 +160,7 @@ class PublishingLauncher:
 def refusal(
     manifest: Manifest, ref: ModelRef, request: ConversionRequest, version: RegisteredVersion
 ) -> str:
-    """Why a package is not the one that was asked for; empty if it is.
-
-    Args:
-        manifest: of the package, proved against its name.
-        ref: what the conversion says that it made.
-        request: what it was asked to make.
-        version: what MLflow says of the version.
-    """
+    """Why a package is not the one that was asked for; empty if it is."""
     stable = request.stable
     reasons = (
         _other_version(manifest, ref, version),

@@ -405,7 +405,6 @@ class Loader:
         return self._sizing.differs(want, running, loaded)
 
     async def _load(self, want: Want, running: ModelInstances | None) -> None:
-        """Brings a package in, or takes up one that Triton runs already."""
         name = want.ref.triton_model
         started = time.monotonic()
         try:

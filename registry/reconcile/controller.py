@@ -195,7 +195,6 @@ class Controller:
                 metrics.SICK_TRITONS.labels(pool, loader).set(1)
 
     def _take(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
-        """Takes the endpoints that there are now."""
         listed = {endpoint.name: endpoint for endpoint in endpoints}
         for gone in self._listed.keys() - listed.keys():
             self._queue.drop(gone)
@@ -218,7 +217,6 @@ class Controller:
         self._listed = listed
 
     def _has_work(self, endpoint: ModelEndpoint, now: float) -> bool:
-        """Whether to reconcile an endpoint in this pass."""
         last = self._outcomes.get(endpoint.name)
         if last is None or last.seen is None or not last.written:
             return True

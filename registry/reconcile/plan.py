@@ -524,7 +524,6 @@ def _plan_crossing(
 
 
 def _cancel_crossing(status: EndpointStatus) -> EndpointStatus:
-    """Returns the status without a move to another pool."""
     return status.model_copy(update={"next_pool": "", "next_packages": (), "loading": ()})
 
 
@@ -613,7 +612,6 @@ def _block(status: EndpointStatus, candidate: Candidate, reason: str, now: float
 def _in_phase(
     candidate: Candidate, phase: Phase, reason: str = "", **update: float | None
 ) -> Candidate:
-    """The candidate in another phase."""
     return candidate.model_copy(update={"phase": phase, "reason": reason, **update})
 
 

@@ -44,11 +44,7 @@ class ReleaseClaim:
         return self._marks[0]
 
     def refusal(self, pause: Callable[[float], object]) -> str:
-        """Why this release can't have the endpoints, else nothing.
-
-        Args:
-            pause: waits the given seconds; called only if there is another release's heartbeat.
-        """
+        """Why this release can't have the endpoints, else nothing."""
         if not self.explain_conflict():
             return ""
         self._left = _number_of(self._store.get())

@@ -134,12 +134,7 @@ class PackedReplies:
 
 
 def placed_on(kind: str, number: int) -> str:
-    """The device of an instance, by torch's name for it; refuses a GPU that can't be used.
-
-    Args:
-        kind: of the instance, by Triton's name.
-        number: of the GPU.
-    """
+    """The device of an instance, by torch's name for it; refuses a GPU that can't be used."""
     if kind != GPU:
         return "cpu"
     if why := missing_gpu(number):

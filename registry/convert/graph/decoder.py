@@ -107,7 +107,6 @@ _ALL_TOKENS = 3  # dimensions of logits of all tokens
 
 
 def _keep_last(model: onnx.ModelProto, logits: onnx.ValueInfoProto) -> None:
-    """Takes the last token's logits of those of all tokens."""
     graph = model.graph
     for node in graph.node:
         for place, name in enumerate(node.output):

@@ -73,9 +73,6 @@ def token_rules(config: Mapping[str, Any]) -> TokenRules:
     What weighs tokens, or follows several texts at once, is left out and named in the log: callers
     get the most likely tokens that are not forbidden, or choose by chance among them.
 
-    Args:
-        config: the fields of transformers' ``GenerationConfig``.
-
     Raises:
         VersionError: a field is not of the form that ``generate`` takes, or has too much in it.
     """

@@ -74,7 +74,6 @@ class Decoder:
         return tokens[1:], first
 
     def _next(self, logits: Floats, tokens: list[int], stops: Sequence[int], most: int) -> int:
-        """The most likely token that may come."""
         last = find_forced_last(self._rules, tokens, most)
         if last is not None:
             return last
