@@ -29,11 +29,7 @@ class _Socket(Protocol):
 
 
 class Sending:
-    """What one connection was given to send.
-
-    Args:
-        transport: that has just been made.
-    """
+    """What one connection was given to send."""
 
     __slots__ = ("_added", "_encrypted", "_long", "_transport", "written")
 

@@ -37,12 +37,7 @@ class HookMetrics(Protocol):
 
 
 class Hooks:
-    """The hooks of a process, by endpoint.
-
-    Args:
-        by_endpoint: the hook of each endpoint that has one.
-        metrics: counts failures.
-    """
+    """The hooks of a process, by endpoint."""
 
     def __init__(self, by_endpoint: Mapping[str, Hook], metrics: HookMetrics) -> None:
         self._by_endpoint = dict(by_endpoint)

@@ -119,13 +119,6 @@ class Parts:
 class Backfill:
     """One backfill, or what is left of it.
 
-    Args:
-        plan: what to ask.
-        source: the input.
-        columns: of the input.
-        found: what it holds.
-        parts: where parts are or will be.
-
     Attributes:
         advance: is told how many rows more are done, and whether they were before.
         space: that answers, empty until one has.

@@ -265,17 +265,7 @@ def history(name: Name, home: Home = HOME, details: Details = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RolloutDecision:
-    """What a person decided, as the command line has it.
-
-    Attributes:
-        verb: what they decided.
-        name: of the endpoint.
-        version: of the rollout, or to pin or retry.
-        reason: for the history.
-        stated: who they say they are; the history has who they are.
-        full: of promote, all callers at once.
-        wait: False leaves the decision for a controller that is away.
-    """
+    """What a person decided, as the command line has it."""
 
     verb: Verb
     name: str

@@ -91,13 +91,7 @@ def signature(manifest: Manifest) -> Signature:
 
 
 class ConversionIndex:
-    """Entries under one store's URL. Every call blocks.
-
-    Args:
-        store_url: of the packages.
-        store: the packages.
-        keys: of this controller; the first signs, all verify (``service.key_files``).
-    """
+    """Entries under one store's URL. Every call blocks."""
 
     def __init__(self, store_url: str, store: PackageStore, keys: tuple[bytes, ...]) -> None:
         if not keys:

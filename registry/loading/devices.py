@@ -104,15 +104,7 @@ class ProbedTriton(Protocol):
 
 
 class Devices:
-    """One Triton's device, looked at now and then.
-
-    Args:
-        triton: is asked.
-        place: brings the probe's files, by its name; returns what the load call carries.
-        promise: of the operator.
-        every_seconds: between two looks.
-        clock: seconds.
-    """
+    """One Triton's device, looked at now and then."""
 
     def __init__(
         self,

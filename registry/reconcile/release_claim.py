@@ -24,13 +24,7 @@ class EndpointsTakenError(Exception):
 
 
 class ReleaseClaim:
-    """One release's claim on the endpoints of one namespace or folder.
-
-    Args:
-        store: of the heartbeat beside the endpoints.
-        keys: of this release, the newest first; never empty.
-        place: where the endpoints are, for people.
-    """
+    """One release's claim on the endpoints of one namespace or folder."""
 
     def __init__(self, store: Heartbeats, keys: Sequence[bytes], place: str) -> None:
         self._store = store

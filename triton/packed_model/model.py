@@ -81,12 +81,7 @@ class TritonPythonModel:
 
 
 class Counters:
-    """Triton's counters of this model, which begin at 0; none if its metrics are off.
-
-    Args:
-        model: by Triton's name.
-        version: of its folder.
-    """
+    """Triton's counters of this model, which begin at 0; none if its metrics are off."""
 
     def __init__(self, model: str, version: str) -> None:
         labels = {"model": model, "version": version}
@@ -104,11 +99,7 @@ class Counters:
 
 
 class PackedReplies:
-    """Answers requests by Triton's response senders.
-
-    Args:
-        name: of the output.
-    """
+    """Answers requests by Triton's response senders."""
 
     def __init__(self, name: str) -> None:
         self._name = name
