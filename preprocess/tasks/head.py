@@ -359,3 +359,10 @@ def best_first(column: Values) -> tuple[Sequence[int], Values]:
 def _tokens_of(tokens: Sequence[int], counts: Sequence[int]) -> list[int]:
     ends = list(accumulate(counts))
     return [sum(tokens[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+
+def require_encoded(of: AnsweredTexts | Side) -> EncodedTexts:
+    """The texts of an answer about tokens; raises ``ValueError`` if it came without them."""
+    if of.encoded is None:
+        raise ValueError("an answer about tokens needs its texts")
+    return of.encoded

@@ -118,12 +118,12 @@ class HybridEmbedding(Head):
 
     def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """With ``kinds`` an object of them a text, without the dense vector alone."""
-        found = self._shown(answer, parameters)
+        found = self._show(answer, parameters)
         return found[0] if one else found
 
     def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """The same."""
-        return self._shown(answer, answer.parameters)
+        return self._show(answer, answer.parameters)
 
     def count_filling(self, answer: AnsweredTexts) -> int:
         """See ``Head.count_filling``."""
@@ -139,7 +139,7 @@ class HybridEmbedding(Head):
             "TOKEN_VECTORS": fill_to_longest(vectors, answer.values.shape[1] - 1),
         }
 
-    def _shown(self, answer: AnsweredTexts, parameters: Mapping[str, Any]) -> list[Any]:
+    def _show(self, answer: AnsweredTexts, parameters: Mapping[str, Any]) -> list[Any]:
         kinds = parameters.get("kinds")
         dense = formed(self.dense(answer), None, parameters).tolist()
         if kinds is None:

@@ -443,7 +443,7 @@ class Controller:
         )
         options = target.options if target else ""
         decision = plan(endpoint.spec, placed, seen, now, keep_seconds=keep)
-        unguarded = _unguarded(endpoint, seen)
+        unguarded = _explain_unguarded(endpoint, seen)
         notes = (
             *self._notes.get(endpoint.name, ()),
             *([unguarded] if unguarded else ()),
@@ -605,7 +605,7 @@ def _list_followed(status: EndpointStatus) -> tuple[object, ...]:
     return status.routes, held, status.pools, status.loading, salt
 
 
-def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
+def _explain_unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
     """Why gateways refuse all callers of the guardrail: as far as stable's labels are known."""
     wanted, stable = endpoint.spec.guardrail, seen.stable
     if wanted is None or endpoint.status.stable is None:

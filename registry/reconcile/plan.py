@@ -142,9 +142,9 @@ def plan(
         return PlanDecision(status)
     target = choose_version(spec, status, seen)
     if target is None or _is_settled(status, target, seen):
-        return PlanDecision(_idle(spec, _left(spec, status, target, seen, now), seen))
+        return PlanDecision(_idle(spec, _leave(spec, status, target, seen, now), seen))
     candidate = _follow(status.candidate, target, seen)
-    status = _left(spec, status, target, seen, now)
+    status = _leave(spec, status, target, seen, now)
     if seen.refused:
         reason = "; ".join(seen.refused)
         return PlanDecision(_prepare(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
@@ -314,7 +314,7 @@ _WHILE = {
 }
 
 
-def _left(
+def _leave(
     spec: EndpointSpec,
     status: EndpointStatus,
     target: PlannedVersion | None,
