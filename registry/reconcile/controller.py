@@ -279,7 +279,7 @@ class Controller:
                 self._tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
-                self._queue.done(self._tasks.pop(task))
+                self._queue.finish(self._tasks.pop(task))
                 task.result()
             if not done and left is not None:
                 return
