@@ -135,13 +135,6 @@ def _of_pairs(rows: list[Statistics], asked: list[bool]) -> list[Statistics]:
     return found
 
 
-def require_rows(encoded: EncodedTexts | None) -> EncodedTexts:
-    """The rows that values are of; raises ``ValueError`` without any."""
-    if encoded is None:
-        raise ValueError("weights and vectors of tokens need their texts")
-    return encoded
-
-
 def answered_vectors(encoded: EncodedTexts, values: Values) -> list[Values]:
     """Of each row ``[tokens, dimension]``, without those of tokens that are left out.
 
