@@ -40,16 +40,19 @@ class FolderNames:
     classes: list[str] = field(default_factory=list)
 
 
+@pytest.mark.slow
 def test_a_folder_adds_no_function_that_is_named_by_a_bare_participle() -> None:
     found = {folder: _participles(_names(folder).functions) for folder in FOLDERS}
     assert _beyond(found, FUNCTIONS) == {}
 
 
+@pytest.mark.slow
 def test_a_folder_adds_no_class_that_is_named_by_a_bare_participle() -> None:
     found = {folder: _participles(_names(folder).classes) for folder in FOLDERS}
     assert _beyond(found, CLASSES) == {}
 
 
+@pytest.mark.slow
 def test_a_folder_adds_no_class_that_shares_its_name_with_another_one() -> None:
     times = Counter(name for folder in FOLDERS for name in _names(folder).classes)
     found = {
