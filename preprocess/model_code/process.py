@@ -266,7 +266,7 @@ class CodeProcess:
                 self._wake.clear()
                 await self._wake.wait()
             if worker.gone.is_set():
-                raise await worker.crashed()
+                raise await worker.describe_crash()
             waiting = self._asked = self._queue.popleft()
             if waiting.future.done():
                 continue
@@ -371,14 +371,14 @@ class _Worker:
                 f"The version's code took more than {limits.call_seconds:g} s and was stopped.",
             ) from error
         except (EOFError, OSError) as error:
-            raise await self.crashed() from error
+            raise await self.describe_crash() from error
         except (msgspec.MsgspecError, RecursionError) as error:
             raise _build_crash_error("it wrote what is no answer") from error
         if done.number != task.number:
             raise _build_crash_error("it answered what nobody has asked")
         return done
 
-    async def crashed(self) -> ModelCodeError:
+    async def describe_crash(self) -> ModelCodeError:
         """The failure of a process that has ended, or closed its output."""
         return _build_crash_error(await self._end_told())
 
