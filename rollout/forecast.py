@@ -247,7 +247,14 @@ def _step(learnt: _PriorEvidence, step: Step, told: Forecast) -> StepForecast:
 
 
 class _SimulatedCheck:
-    """One check in one step, over traffic that is drawn like the windows' own."""
+    """One check in one step, over traffic that is drawn like the windows' own.
+
+    Args:
+        learnt: of the windows.
+        name: of the check.
+        arms: shares of the requests that candidate and stable get.
+        share: of callers, that the candidate has; 0 in shadow.
+    """
 
     def __init__(
         self, learnt: _PriorEvidence, name: str, arms: tuple[float, float], share: float
