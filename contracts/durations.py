@@ -29,7 +29,7 @@ def seconds(text: str) -> float:
 def format_duration(value: float) -> str:
     """The duration as people write it, in the largest units that hold it exactly.
 
-    >>> written(5400.0)
+    >>> format_duration(5400.0)
     '1h30m'
     """
     milliseconds = round(value * 1000)
@@ -44,7 +44,7 @@ def format_duration(value: float) -> str:
 def humanise(value: float) -> str:
     """A duration in its two largest units, for people; below 0 it is ``0s``.
 
-    >>> about(86399.0)
+    >>> humanise(86399.0)
     '23h59m'
     """
     left = max(0, int(value))

@@ -47,6 +47,15 @@ def format_instant(value: float) -> str:
     return f"{begun}{'.' if fraction else ''}{fraction}Z"
 
 
+def date_and_time(value: float) -> str:
+    """The moment as tables and sentences have it, in UTC, without saying so.
+
+    >>> date_and_time(1795891182.5)
+    '2026-11-28 18:39:42'
+    """
+    return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
 def _read(value: object) -> object:
     """A number is unix seconds already, and what else there is is left to pydantic."""
     return unix_seconds(value) if isinstance(value, str) else value

@@ -302,30 +302,24 @@ def _apply_rejection(status: EndpointStatus, event: VersionRejection) -> Endpoin
 
 def _apply_step(status: EndpointStatus, event: StepEntered) -> EndpointStatus:
     state = event.state
-    line = Transition(
+    status = status.model_copy(update={"rollout": state})
+    return show_on_its_way(_with_line(status, _line_of(event, event.phase)), state, event.phase)
+
+
+def _line_of(event: StepEntered | Promotion, phase: Phase) -> Transition:
+    return Transition(
         at=event.at,
-        version=state.candidate.version,
-        phase=event.phase,
+        version=event.state.candidate.version,
+        phase=phase,
         reason=event.reason,
         by=event.by,
-        step=state.step,
+        step=event.state.step,
         figures=dict(event.figures),
     )
-    status = _with_line(status.model_copy(update={"rollout": state}), line)
-    return show_on_its_way(status, state, event.phase)
 
 
 def _apply_promotion(status: EndpointStatus, event: Promotion) -> EndpointStatus:
-    state = event.state
-    line = Transition(
-        at=event.at,
-        version=state.candidate.version,
-        phase=Phase.PROMOTED,
-        reason=event.reason,
-        by=event.by,
-        step=state.step,
-        figures=dict(event.figures),
-    )
+    state, line = event.state, _line_of(event, Phase.PROMOTED)
     update = {"packages": _put_first(state.candidate, status.packages), "rollout": state}
     return show_on_its_way(
         _with_line(status.model_copy(update=update), line), state, Phase.PROMOTED

@@ -7,11 +7,11 @@ and MLflow's tags say the same. It never decides what is waited for.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from contracts.durations import humanise
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase, Wait, WaitsFor
+from contracts.instants import date_and_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +209,7 @@ def sentences(endpoint: ModelEndpoint, now: float, *, told: str = "") -> Iterabl
 
 def describe_with_time(endpoint: str, status: EndpointStatus, wait: Wait, most: int) -> str:
     """The sentence with the time at which it began, for places that keep ``most`` characters."""
-    began = datetime.fromtimestamp(wait.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    rest = f", since {began}; to do: {to_do(endpoint, wait)}"
+    rest = f", since {date_and_time(wait.since)} UTC; to do: {to_do(endpoint, wait)}"
     said = identify_wait(status, wait)[2]
     room = most - len(rest)
     return (said if len(said) <= room else f"{said[: room - 3]}...") + rest

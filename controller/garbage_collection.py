@@ -102,7 +102,6 @@ class GarbageCollection:
         log.info("removed the package %s, which nothing needs", package)
 
     def _endpoints(self) -> tuple[ModelEndpoint, ...]:
-        """All endpoints as they are now."""
         store = self._open_endpoints()
         endpoints = store.list()
         if store.unreadable:

@@ -283,7 +283,6 @@ def _options(settings: ControllerSettings) -> ControllerOptions:
 
 
 def _pyfunc_limits(settings: ControllerSettings) -> PyfuncLimits | None:
-    """What a pyfunc may take in its conversion; None if none is converted."""
     if not settings.pyfunc:
         return None
     return PyfuncLimits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
@@ -348,7 +347,6 @@ def _webhook_secrets(settings: ControllerSettings) -> tuple[str, ...]:
 
 
 def _launcher(settings: ControllerSettings, environment: Mapping[str, str]) -> ConversionLauncher:
-    """Conversions as Jobs if there is a template, else as subprocesses."""
     if settings.conversion_job_template:
         return _jobs(settings, environment)
     launcher = SubprocessLauncher(

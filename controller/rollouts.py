@@ -56,10 +56,7 @@ class Statistics(Protocol):
 class JoinedRollouts:
     """``registry.reconcile.rollouts.Rollouts`` on the machine."""
 
-    def __init__(
-        self, judge: Judge, statistics: Statistics, *, most_bytes: int = status_size.MOST_BYTES
-    ) -> None:
-        self._most_bytes = most_bytes  # of a status
+    def __init__(self, judge: Judge, statistics: Statistics) -> None:
         self._judge = judge
         self._statistics = statistics
 
@@ -95,12 +92,11 @@ class JoinedRollouts:
         return endpoint.model_copy(update={"status": status})
 
     def _fit_status(self, name: str, status: EndpointStatus, now: float) -> EndpointStatus:
-        """The status in the room that there is for it."""
-        found = status_size.fit_status(status, self._most_bytes)
+        found = status_size.fit_status(status, status_size.MOST_BYTES)
         if found is None:
             bytes_ = status_size.size(status)
             reason = (
-                f"its evidence needs a record of {bytes_} bytes, and {self._most_bytes} are "
+                f"its evidence needs a record of {bytes_} bytes, and {status_size.MOST_BYTES} are "
                 "stored: compare fewer statistics (spec.rollout.checks.statistics)"
             )
             log.warning("%s: the rollout ends: %s", name, reason)

@@ -18,13 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class StoreRenewal:
-    """Runs beside the controller's loop.
-
-    Args:
-        claim: renews the mark; says why another release has the store, else nothing.
-        on_taken: is called once that is so.
-        wait: sleeps for this many seconds.
-    """
+    """Runs beside the controller's loop."""
 
     def __init__(
         self,

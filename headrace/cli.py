@@ -66,7 +66,6 @@ COMMANDS = {
         "Label pairs of answers that disagree, and see whether a version is less accurate.",
     ),
     "preprocessor": ("preprocessor", "Preprocessing and postprocessing of your own."),
-    "migrate": ("migrate", "Translates manifests of other model servers to endpoints."),
     "keys": ("keys", "API keys of the gateway."),
     "packages": ("packages", "The store of packages."),
 }

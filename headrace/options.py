@@ -162,7 +162,6 @@ def duration(text: str | float) -> float:
 
 
 def _read(text: str | float) -> float:
-    """A number of seconds, or a duration as people write it."""
     with suppress(ValueError):
         return float(text)
     return seconds(str(text))

@@ -136,7 +136,6 @@ def _take_shared_options(
         typer.Option("--json", help="The same as -o json.", rich_help_panel=SHARED_PANEL),
     ] = False,
 ) -> None:
-    """Notes what a line says for every command."""
     form = OutputFormat.JSON if as_json else output
     invocation.say(namespace, kube_context, kubeconfig, form)
 

@@ -54,11 +54,6 @@ def is_editable(head: "Head") -> bool:
 def form_of(head: "Head", labels: Sequence[str], encoded: "EncodedTexts") -> Form:
     """The form of answers.
 
-    Args:
-        head: of the task.
-        labels: in the order of the columns; none for vectors.
-        encoded: the rows that the answers are of.
-
     Raises:
         EditError: answers of this task can't be changed.
     """
@@ -101,11 +96,6 @@ def shown(form: Form, values: Values) -> list[Any]:
 
 def taken(form: Form, items: Sequence[Any], values: Values) -> Values:
     """The values of changed answers, float32 of the shape of ``values``.
-
-    Args:
-        form: of the answers.
-        items: as ``shown`` gave them, with other numbers.
-        values: what they were made of.
 
     Raises:
         EditError: another number of answers, other labels, another dimension, or what is no number.

@@ -210,10 +210,6 @@ class TextEncoder:
     def __init__(self, tokenizer_json: bytes, spec: TokenizerSpec) -> None:
         """Reads the tokeniser.
 
-        Args:
-            tokenizer_json: the file's bytes.
-            spec: limits and ids, from the manifest.
-
         Raises:
             TokenizerFileError: not a tokeniser, one whose rows are not texts between special
                 tokens, or no room for a token beside the special ones.
@@ -237,7 +233,7 @@ class TextEncoder:
         self._head_characters = CHARACTERS_A_TOKEN * spec.max_tokens
         self._table: WordTable | None = None
         if words_are_independent(definition):
-            self._table = self._proven(WordTable(self._ids_of_words))
+            self._table = self._prove(WordTable(self._ids_of_words))
 
     @property
     def learns_words(self) -> bool:
@@ -294,7 +290,7 @@ class TextEncoder:
             unk=[0] * len(ids) if unk_id is None else [row.count(unk_id) for row in ids],
             truncated=[row.truncated for row in rows],
             special=self._special,
-            seen=_seen([row.seen for row in rows]),
+            seen=_list_seen([row.seen for row in rows]),
             sides=sides,
         )
 
@@ -343,10 +339,10 @@ class TextEncoder:
         return [
             word
             for content, tokens in zip(contents, kept, strict=True)
-            for word in self._unknown(content, tokens, unk_id)
+            for word in self._find_unknown(content, tokens, unk_id)
         ]
 
-    def _unknown(self, content: _Content, tokens: int, unk_id: int) -> list[str]:
+    def _find_unknown(self, content: _Content, tokens: int, unk_id: int) -> list[str]:
         """The same of the first ``tokens`` ids of one text."""
         if content.by_word is None:
             return _unknown_pieces(self._tokenizer, content.text, unk_id, tokens)
@@ -459,7 +455,7 @@ class TextEncoder:
         end = max((end for _, end in offsets[:tokens]), default=0)
         return len(content.text[:end].split())
 
-    def _proven(self, table: WordTable) -> WordTable | None:
+    def _prove(self, table: WordTable) -> WordTable | None:
         """The table, if a handful of texts prove that it gives what the tokeniser gives."""
         for probe in _PROBES:
             found = table.ids(split(probe) or [])
@@ -510,7 +506,7 @@ def refuse_surrogates(index: int, text: str, *, pair: bool) -> None:
         raise InvalidTextError(index, reason, pair=pair) from error
 
 
-def _seen(read: list[tuple[int, int] | None]) -> tuple[list[int], list[int]] | None:
+def _list_seen(read: list[tuple[int, int] | None]) -> tuple[list[int], list[int]] | None:
     """See ``EncodedTexts.seen``; of texts that are whole, more than they have."""
     if read.count(None) == len(read):
         return None

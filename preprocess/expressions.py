@@ -38,11 +38,7 @@ _MOST_CHARACTERS, _MOST_PAIRED, _MOST_WORDS = 10, 5, 6
 
 
 def own_expressions(definition: Mapping[str, Any]) -> tuple[str, ...]:
-    """The expressions of a ``tokenizer.json`` that are no well-known tokeniser's.
-
-    Args:
-        definition: the file, parsed.
-    """
+    """The expressions of a ``tokenizer.json`` that are no well-known tokeniser's."""
     parts = [definition.get(name) for name in ("normalizer", "pre_tokenizer", "decoder")]
     found = dict.fromkeys(_expressions(parts))
     return tuple(each for each in found if each not in STANDARD)
@@ -54,11 +50,6 @@ def refuse_slow_expressions(
     clock: Callable[[], float] = time.thread_time,
 ) -> None:
     """Tries a tokeniser on texts that its own expressions fit worst.
-
-    Args:
-        tokenizer: that has them.
-        expressions: see ``own_expressions``.
-        clock: seconds of the processor.
 
     Raises:
         TokenizerFileError: a text takes too long, or the engine gives up on it.
@@ -109,7 +100,6 @@ def _expressions(part: object) -> Iterator[str]:
 
 
 def _characters(expression: str) -> list[str]:
-    """Characters that an expression names, in their order."""
     plain = _SYNTAX.sub(" ", expression)
     return [each for each in dict.fromkeys(plain) if each.isalnum() or each in _SIGNS]
 

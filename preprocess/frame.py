@@ -84,11 +84,11 @@ def frame_of(tokenizer: "Tokenizer", *, pair: bool) -> Frame:
 
 def _encoding(tokenizer: "Tokenizer", *, pair: bool) -> "Encoding":
     """Of a text that has tokens: a letter, or the first token of the vocabulary that is one."""
-    letter = _encoded(tokenizer, _PROBE, pair=pair)
+    letter = _encode(tokenizer, _PROBE, pair=pair)
     if letter is not None and 0 in letter.sequence_ids:
         return letter
     for token_id in range(min(tokenizer.get_vocab_size(), _MOST_PROBES)):
-        encoding = _encoded(tokenizer, tokenizer.decode([token_id]).strip(), pair=pair)
+        encoding = _encode(tokenizer, tokenizer.decode([token_id]).strip(), pair=pair)
         if encoding is not None and 0 in encoding.sequence_ids:
             return encoding
     if letter is None:
@@ -96,7 +96,7 @@ def _encoding(tokenizer: "Tokenizer", *, pair: bool) -> "Encoding":
     return letter
 
 
-def _encoded(tokenizer: "Tokenizer", text: str, *, pair: bool) -> "Encoding | None":
+def _encode(tokenizer: "Tokenizer", text: str, *, pair: bool) -> "Encoding | None":
     try:
         return tokenizer.encode(text, text if pair else None)
     except Exception:  # noqa: BLE001  # the library raises no narrower kind for unknown letters
@@ -108,11 +108,6 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
 
     Only the longer one is cut while it stays the longer one; then both get half, the longer one the
     odd token.
-
-    Args:
-        first: tokens of the first text.
-        second: tokens of the second.
-        room: tokens that fit in together.
     """
     if first + second <= room:
         return first, second

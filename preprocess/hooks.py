@@ -73,13 +73,7 @@ class State:
                 self.observe(name, value)
 
     def for_answer(self, version: str, labels: Sequence[str], observed: Observed | None) -> "State":
-        """What ``postprocess`` gets of it: a copy, as a request may have several answers.
-
-        Args:
-            version: that has answered.
-            labels: of the version.
-            observed: all that was observed of the request so far.
-        """
+        """What ``postprocess`` gets of it: a copy, as a request may have several answers."""
         return replace(
             self,
             version=version,

@@ -124,7 +124,6 @@ def _rows_of_pairs(
 
 
 def _of_pairs(rows: list[Statistics], asked: list[bool]) -> list[Statistics]:
-    """Statistics of both texts of each pair."""
     found: list[Statistics] = []
     query = rows[0] if rows else (0, 0, 0, False)
     for row, is_query in zip(rows, asked, strict=True):
@@ -134,13 +133,6 @@ def _of_pairs(rows: list[Statistics], asked: list[bool]) -> list[Statistics]:
             sums = (query[0] + row[0], query[1] + row[1], query[2] + row[2], query[3] or row[3])
             found.append(sums)
     return found
-
-
-def require_rows(encoded: EncodedTexts | None) -> EncodedTexts:
-    """The rows that values are of; raises ``ValueError`` without any."""
-    if encoded is None:
-        raise ValueError("weights and vectors of tokens need their texts")
-    return encoded
 
 
 def answered_vectors(encoded: EncodedTexts, values: Values) -> list[Values]:

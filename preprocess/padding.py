@@ -70,18 +70,18 @@ class RowPadder:
         tensors: dict[str, Tensor] = {}
         for name, datatype in self._datatypes.items():
             if name == INPUT_IDS:
-                tensors[name] = _filled(rows, length, self._pad_id, datatype)
+                tensors[name] = _fill(rows, length, self._pad_id, datatype)
             elif name == ATTENTION_MASK:
                 tensors[name] = _mask(lengths, length, datatype)
             elif type_rows is None and self._pad_type_id == 0:
                 tensors[name] = np.zeros((len(rows), length), dtype=_CODES[datatype][1])
             else:
                 types = type_rows if type_rows is not None else [[0] * n for n in lengths]
-                tensors[name] = _filled(types, length, self._pad_type_id, datatype)
+                tensors[name] = _fill(types, length, self._pad_type_id, datatype)
         return tensors
 
 
-def _filled(rows: Sequence[Sequence[int]], length: int, pad: int, datatype: Datatype) -> Tensor:
+def _fill(rows: Sequence[Sequence[int]], length: int, pad: int, datatype: Datatype) -> Tensor:
     code, dtype = _CODES[datatype]
     flat: list[int] = []
     for row in rows:

@@ -114,7 +114,7 @@ class TableEncoder:
             words=[0] * count,
             unk=[0] * count,
             truncated=[False] * count,
-            observed=self._observed(rows),
+            observed=self._observe(rows),
         )
 
     def prompted(self, texts: Sequence[str], name: str | None = None) -> Sequence[str]:
@@ -139,10 +139,6 @@ class TableEncoder:
     def numbers(self, index: int, text: str) -> list[float]:
         """One row, in the order of the features.
 
-        Args:
-            index: its place in the request, for a refusal.
-            text: a JSON object or array.
-
         Raises:
             InvalidRowError: see ``encode``.
         """
@@ -160,7 +156,7 @@ class TableEncoder:
             values = row
         else:
             raise InvalidRowError(
-                index, f"expected an object or an array of features, got {_shown(row)}"
+                index, f"expected an object or an array of features, got {_show(row)}"
             )
         return [
             self._number(index, at, feature, values[at])
@@ -180,7 +176,6 @@ class TableEncoder:
         return [row.get(name) for name in self._names]
 
     def _number(self, index: int, at: int, feature: Feature, value: Any) -> float:  # noqa: ANN401
-        """A value as the engine takes it."""
         if value is None:
             if not feature.nullable:
                 raise InvalidRowError(
@@ -200,16 +195,16 @@ class TableEncoder:
 
     def _code(self, at: int, feature: Feature, value: Any) -> float | str:  # noqa: ANN401
         if not isinstance(value, str):
-            return f"expected a string, got {_shown(value)}"
+            return f"expected a string, got {_show(value)}"
         code = self._codes[at].get(value)
         if code is not None:
             return float(code)
         if feature.unseen:
             return float(len(feature.categories))
         known = ", ".join(feature.categories[:5]) + (", ..." if len(feature.categories) > 5 else "")
-        return f"the model does not know the category {_shown(value)}; it knows {known}"
+        return f"the model does not know the category {_show(value)}; it knows {known}"
 
-    def _observed(self, rows: Sequence[Sequence[float]]) -> dict[str, list[float | str]]:
+    def _observe(self, rows: Sequence[Sequence[float]]) -> dict[str, list[float | str]]:
         """What is counted of some rows: of this many as one event takes, evenly out of all.
 
         Of a number its bucket alone leaves the gateway, as the bucket's upper edge. Values of each
@@ -218,31 +213,30 @@ class TableEncoder:
         most = max(1, MOST_VALUES // max(1, len(self._counted)))
         seen = rows[:: -(-len(rows) // most)] if rows else rows
         return {
-            feature.name: sorted((_observed(feature, row[at]) for row in seen), key=_order)
+            feature.name: sorted((_observe(feature, row[at]) for row in seen), key=_order)
             for at, feature in self._counted
         }
 
 
 def _read(kind: FeatureKind, value: Any) -> float | str:  # noqa: ANN401 - out of JSON
-    """A number, or why it is none."""
     if kind is FeatureKind.BOOLEAN:
         if type(value) is bool or (type(value) in (int, float) and value in (0, 1)):
             return float(value)
-        return f"expected true or false, got {_shown(value)}"
+        return f"expected true or false, got {_show(value)}"
     if type(value) not in (int, float):
-        return f"expected {_A[kind]}, got {_shown(value)}"
+        return f"expected {_A[kind]}, got {_show(value)}"
     if kind is FeatureKind.INTEGER and (value != int(value) or abs(value) > _LARGEST_INTEGER):
-        return f"expected an integer of at most 2^53, got {_shown(value)}"
+        return f"expected an integer of at most 2^53, got {_show(value)}"
     try:
         return float(value)
     except OverflowError:
-        return f"expected a number, got {_shown(value)}, which is too large"
+        return f"expected a number, got {_show(value)}, which is too large"
 
 
 _A = {FeatureKind.NUMBER: "a number", FeatureKind.INTEGER: "an integer"}
 
 
-def _observed(feature: Feature, number: float) -> float | str:
+def _observe(feature: Feature, number: float) -> float | str:
     if math.isnan(number):
         return UNFIT
     if feature.kind is FeatureKind.BOOLEAN:
@@ -261,7 +255,7 @@ def _order(value: float | str) -> tuple[bool, float | str]:
     return isinstance(value, str), value
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """A caller's value in a refusal, cut."""
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "an array"

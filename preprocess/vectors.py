@@ -57,7 +57,7 @@ def ranges_of(vectors: Vectors) -> Vectors:
     return both
 
 
-def quantised(
+def quantise(
     vectors: Vectors, precision: VectorPrecision, ranges: Vectors | None = None
 ) -> NDArray[np.generic]:
     """The vectors in another precision.

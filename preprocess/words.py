@@ -37,12 +37,9 @@ def words_are_independent(definition: dict[str, Any]) -> bool:
     True only for what is known to be so: normalisers that work on single characters or on a
     character with its marks, a pre-tokeniser that splits at white space before anything else, a
     model that looks at one such piece at a time, and no added token that holds or eats a space.
-
-    Args:
-        definition: the parsed ``tokenizer.json``.
     """
-    normalizers = _flattened(definition.get("normalizer"), "normalizers")
-    splitters = _flattened(definition.get("pre_tokenizer"), "pretokenizers")
+    normalizers = _flatten(definition.get("normalizer"), "normalizers")
+    splitters = _flatten(definition.get("pre_tokenizer"), "pretokenizers")
     return (
         all(part["type"] in _LOCAL_NORMALIZERS for part in normalizers)
         and bool(splitters)
@@ -53,11 +50,11 @@ def words_are_independent(definition: dict[str, Any]) -> bool:
     )
 
 
-def _flattened(part: dict[str, Any] | None, children: str) -> list[dict[str, Any]]:
+def _flatten(part: dict[str, Any] | None, children: str) -> list[dict[str, Any]]:
     if part is None:
         return []
     if part["type"] == "Sequence":
-        return [leaf for child in part[children] for leaf in _flattened(child, children)]
+        return [leaf for child in part[children] for leaf in _flatten(child, children)]
     return [part]
 
 
@@ -104,9 +101,9 @@ class WordTable:
         try:
             return list(map(self._young.__getitem__, words))
         except KeyError:
-            return self._learned(words)
+            return self._learn(words)
 
-    def _learned(self, words: list[str]) -> list[Tokens] | None:
+    def _learn(self, words: list[str]) -> list[Tokens] | None:
         young, old = self._young, self._old
         fresh: dict[str, Tokens] = {}
         new: list[str] = []

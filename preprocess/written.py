@@ -36,15 +36,15 @@ class Detokeniser:
         if self.stopped:
             return ""
         self._tokens += tokens
-        return self._shown(self._decoded(), at_end=False)
+        return self._show(self._decode(), at_end=False)
 
     def end(self) -> str:
         """What is left to be shown, as no token comes any more."""
         if self.stopped:
             return ""
-        return self._shown(self._decoded(at_end=True), at_end=True)
+        return self._show(self._decode(at_end=True), at_end=True)
 
-    def _decoded(self, *, at_end: bool = False) -> str:
+    def _decode(self, *, at_end: bool = False) -> str:
         """The text of tokens that were not told yet, once its last character is whole."""
         start = max(0, self._told - _BEFORE)
         before = self._text(self._tokens[start : self._told])
@@ -58,7 +58,7 @@ class Detokeniser:
     def _text(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
-    def _shown(self, text: str, *, at_end: bool) -> str:
+    def _show(self, text: str, *, at_end: bool) -> str:
         text = self._held + text
         found = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         if found:

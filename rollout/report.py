@@ -8,12 +8,12 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
 from contracts.durations import format_duration
 from contracts.endpoint import ModelEndpoint, Phase, Transition
+from contracts.instants import date_and_time
 from contracts.rollout import CheckResult, RolloutState, SeriesPoint, Verdict
 from rollout import plots
 from rollout.packed_evidence import unpack
@@ -125,11 +125,11 @@ def _verdict(state: RolloutState) -> str:
 
 
 def _facts(endpoint: ModelEndpoint, state: RolloutState) -> str:
-    facts = [("began (UTC)", _time(state.began))]
+    facts = [("began (UTC)", date_and_time(state.began))]
     if state.promoted_at is not None:
-        facts.append(("promoted", _time(state.promoted_at)))
+        facts.append(("promoted", date_and_time(state.promoted_at)))
     if state.ended_at is not None:
-        facts.append(("ended", _time(state.ended_at)))
+        facts.append(("ended", date_and_time(state.ended_at)))
         facts.append(("took", format_duration(round(max(0.0, state.ended_at - state.began)))))
     if state.paused_seconds:
         facts.append(("paused for", format_duration(round(state.paused_seconds))))
@@ -249,7 +249,7 @@ def _verdict_word(verdict: Verdict) -> str:
 def _transitions(lines: Iterable[Transition]) -> str:
     rows = [
         "<tr>"
-        f'<td class="time">{escape(_time(line.at))}</td>'
+        f'<td class="time">{escape(date_and_time(line.at))}</td>'
         f'<td class="time">{escape(_words(line.phase.value))}{_percent_of(line)}</td>'
         f"<td>{escape(line.reason)}{_by(line)}"
         f'<div class="figures">{_by_check(_check_figures(line))}</div></td>'
@@ -300,10 +300,6 @@ def _words(name: str) -> str:
     """A phase's or outcome's name as words: ``RolledBack`` is ``Rolled back``."""
     spaced = "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name)
     return spaced.strip().capitalize()
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _total(series: Iterable[SeriesPoint], count: Callable[[SeriesPoint], int]) -> int:

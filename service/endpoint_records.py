@@ -44,11 +44,6 @@ class Records(Protocol):
     def write(self, endpoint: ModelEndpoint, slot: str, text: str) -> None:
         """Writes a record over what it was at ``look``, or as this process wrote it since.
 
-        Args:
-            endpoint: as it was read.
-            slot: the one that its summary does not name.
-            text: the whole record.
-
         Raises:
             ConflictError: someone else wrote the record.
             OSError: it can't be written.

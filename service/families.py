@@ -39,11 +39,7 @@ class FamilyCollector(Collector):
 
 
 class _Rows(Family):
-    """A family whose samples are made when somebody asks for them; ``exposition`` does not.
-
-    Attributes:
-        metric: what it is of.
-    """
+    """A family whose samples are made when somebody asks for them; ``exposition`` does not."""
 
     def __init__(self, metric: Metric) -> None:
         super().__init__(metric.family, metric.help, metric.kind.value)
@@ -65,14 +61,9 @@ class _Rows(Family):
 
 
 class NumberFamily(_Rows):
-    """A counter or a gauge.
-
-    Attributes:
-        rows: label values, and the number.
-    """
+    """A counter or a gauge."""
 
     def __init__(self, metric: Metric, rows: Iterable[Number]) -> None:
-        """Takes what ``numbers`` does."""
         super().__init__(metric)
         self.rows = tuple(rows)
 
@@ -85,17 +76,11 @@ class NumberFamily(_Rows):
 
 
 class HistogramFamily(_Rows):
-    """A histogram.
-
-    Attributes:
-        rows: see ``histograms``.
-        exemplars: of exemplars, in the same way.
-    """
+    """A histogram."""
 
     def __init__(
         self, metric: Metric, rows: Iterable[Histogram], exemplars: Exemplars = _NONE
     ) -> None:
-        """Takes what ``histograms`` does."""
         super().__init__(metric)
         self.rows = tuple(rows)
         self.exemplars = exemplars

@@ -62,7 +62,6 @@ class MlflowArtifactFiles(AbstractFileSystem):
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
-        """The path behind the server's address."""
         text = path
         if text.startswith(PREFIX):
             text = urllib.parse.urlsplit(text.removeprefix(PREFIX)).path

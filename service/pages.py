@@ -107,12 +107,6 @@ def serve(
 ) -> Pages:
     """Answers in threads of its own until the process ends, or ``shutdown`` is called.
 
-    Args:
-        host: to listen on.
-        port: to listen on.
-        probes: pages by path.
-        actions: what is asked for by POST, by the path's beginning; no body is read.
-
     Raises:
         OSError: nothing can listen there.
     """

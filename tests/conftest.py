@@ -13,6 +13,7 @@ import pytest
 import real_object_store
 from own_ports import own_ports
 from own_servers import KafkaProcess, MlflowProcess, TritonProcess
+from random_examples import limit_examples
 from real_object_store import ObjectStore
 from selected_modules import leaves_out
 from xdist.remote import Producer
@@ -29,9 +30,8 @@ UNTIMED = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.register_profile("untimed", UNTIMED)
-hypothesis.settings.register_profile(  # for make check
-    "quick", UNTIMED, max_examples=10, stateful_step_count=20
-)
+QUICK = hypothesis.settings(UNTIMED, max_examples=10, stateful_step_count=20)
+hypothesis.settings.register_profile("quick", QUICK)  # for make check
 hypothesis.settings.load_profile("untimed")
 
 
@@ -108,8 +108,12 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts what takes longest first, and what loads a heavy client together."""
+    if config.getoption("--hypothesis-profile", default=None) == "quick":
+        for item in items:
+            if isinstance(item, pytest.Function):
+                limit_examples(item.function, QUICK.max_examples)
     ranks = {shared: rank for rank, shared in enumerate(LONGEST)}
     items.sort(key=lambda item: (ranks.get(together(item.nodeid), len(ranks)), heaviest(item.path)))
 

@@ -259,6 +259,7 @@ def test_dependabot_follows_the_actions_and_leaves_the_locks_alone() -> None:
     assert [one["package-ecosystem"] for one in whole["updates"]] == ["github-actions"]
 
 
+@pytest.mark.slow
 def test_the_readmes_commands_are_those_of_the_program() -> None:
     said = subprocess.run(
         [sys.executable, "-P", "-m", "headrace", "--help"],

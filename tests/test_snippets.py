@@ -128,7 +128,7 @@ def test_commands_in_documents_are_those_of_the_program() -> None:
     [
         ("headrace status --watch  # a comment", []),
         ("$ .venv/bin/headrace -n models rollout status tone --watch", []),
-        ("helm template a b | headrace migrate kserve -f -", []),
+        ("helm template a b | headrace apply -f -", []),
         ("headrace predict tone -- --gpus all", []),
         ("headrace stauts", ["stauts"]),
         ("headrace status --wach", ["--wach"]),

@@ -54,11 +54,6 @@ class KeyRing:
     ) -> str | None:
         """The caller's name, None if keys are off.
 
-        Args:
-            presented: the key that came with the request.
-            endpoint: what it asks for.
-            forces_version: whether it names the version, or the space, that is to answer.
-
         Raises:
             UnauthenticatedError: no key, an unknown one, or one that has expired.
             ForbiddenError: it does not open the endpoint, or may name no version or space.

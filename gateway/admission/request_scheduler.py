@@ -26,11 +26,7 @@ _LONGEST_PAUSE_SECONDS = 0.005
 
 
 class RequestScheduler:
-    """Decides when each new request begins. Used from one event loop.
-
-    Args:
-        clock: seconds, monotonic.
-    """
+    """Decides when each new request begins. Used from one event loop."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

@@ -16,11 +16,7 @@ _DECAY = 0.8
 
 
 class LoopLag:
-    """Measures one event loop from ``start`` to ``close``.
-
-    Args:
-        clock: seconds, monotonic.
-    """
+    """Measures one event loop from ``start`` to ``close``."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

@@ -537,6 +537,12 @@ def _asked(
     """What a message asks, and the outputs that it names; raises ``GatewayError``."""
     wanted = [(one.name, _parameters(one.parameters)) for one in request.outputs]
     parameters = oip.read_options(_parameters(request.parameters), wanted, view, call)
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise BadRequestError(
+            f"raw_input_contents: expected one for each of the {len(request.inputs)} inputs, "
+            f"got {len(raw)}."
+        )
     read = (_rows if view.features else _query)(request, view)
     return replace(read, parameters=parameters), list(dict.fromkeys(name for name, _ in wanted))
 
@@ -544,11 +550,6 @@ def _asked(
 def _query(request: pb.ModelInferRequest, view: EndpointView) -> Query:
     """The texts of all inputs, each from its ``contents`` or from ``raw_input_contents``."""
     raw = request.raw_input_contents
-    if raw and len(raw) != len(request.inputs):
-        raise BadRequestError(
-            f"raw_input_contents: expected one for each of the {len(request.inputs)} inputs, "
-            f"got {len(raw)}."
-        )
     tensors: list[oip.TextTensor] = []
     names = oip.canonical([tensor.name for tensor in request.inputs])
     for index, tensor in enumerate(request.inputs):
@@ -565,11 +566,6 @@ def _query(request: pb.ModelInferRequest, view: EndpointView) -> Query:
 def _rows(request: pb.ModelInferRequest, view: EndpointView) -> Query:
     """The rows of a table that all inputs together hold."""
     raw = request.raw_input_contents
-    if raw and len(raw) != len(request.inputs):
-        raise BadRequestError(
-            f"raw_input_contents: expected one for each of the {len(request.inputs)} inputs, "
-            f"got {len(raw)}."
-        )
     tensors: list[oip_tables.Column] = []
     for index, tensor in enumerate(request.inputs):
         name = tensor.name

@@ -119,12 +119,7 @@ class ReadyWithNotes(TypedDict):
 
 
 class Operations:
-    """The routes of the operations port.
-
-    Args:
-        front: what is told about.
-        documentation: the OpenAPI document of the callers' routes, as JSON and as a page.
-    """
+    """The routes of the operations port."""
 
     def __init__(self, front: Front, documentation: Callable[[], tuple[bytes, bytes]]) -> None:
         self._front = front

@@ -99,7 +99,6 @@ class Outbox:
         max_records: events, texts and observed values a message, at most.
         max_bytes: size of an encoded message, at most; larger ones are split.
         declared: the users' own statistics that an endpoint declares.
-        clock: unix seconds.
         pause: lets other threads run, and is called while a message is made.
     """
 
@@ -112,7 +111,6 @@ class Outbox:
         max_records: int = 4000,
         max_bytes: int = 900_000,
         declared: Declared | None = None,
-        clock: Callable[[], float] = time.time,
         pause: Callable[[], None] = lambda: time.sleep(_PAUSE_SECONDS),
     ) -> None:
         self._buffer = buffer
@@ -121,7 +119,6 @@ class Outbox:
         self._max_records = max_records
         self._max_bytes = max_bytes
         self._declared = declared
-        self._clock = clock
         self._pause = pause
         self._sequence = 0
         self._pending: Message | None = None
@@ -245,7 +242,7 @@ class Outbox:
                 refusals=refusals,
                 dropped=self._buffer.dropped(),
                 statistics=self._statistics(events),
-                made=self._clock(),
+                made=time.time(),
                 last=last,
             ),
             self._encode_events(events),

@@ -68,12 +68,7 @@ _MOST_MEMBERS = 1000
 
 
 class BodyReader:
-    """Reads bodies. What one takes is counted by its request's context.
-
-    Args:
-        limits: of bodies.
-        large: threads in which much is decompressed.
-    """
+    """Reads bodies. What one takes is counted by its request's context."""
 
     def __init__(self, limits: HttpLimits, large: LargeWork) -> None:
         self._limits = limits

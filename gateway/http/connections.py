@@ -109,9 +109,6 @@ def drop_unsent(number: int) -> None:
 
     Otherwise it keeps megabytes for minutes of a connection whose peer takes nothing.
 
-    Args:
-        number: of the socket's file.
-
     Raises:
         OSError: the socket is gone.
     """

@@ -24,15 +24,7 @@ class HeadFault(NamedTuple):
 def find_fault(
     method: bytes, url: bytes, version: str, headers: Headers, most_bytes: int
 ) -> HeadFault | None:
-    """What is wrong with a head that is there whole; None if nothing is.
-
-    Args:
-        method: as it was sent.
-        url: as it was sent.
-        version: of HTTP.
-        headers: with lower-case names.
-        most_bytes: of the head.
-    """
+    """What is wrong with a head that is there whole; None if nothing is."""
     size, hosts = len(method) + len(url) + _LINE_BYTES + len("\r\n"), 0
     for name, value in headers:
         size += len(name) + len(value) + _FIELD_BYTES

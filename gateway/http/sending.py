@@ -29,11 +29,7 @@ class _Socket(Protocol):
 
 
 class Sending:
-    """What one connection was given to send.
-
-    Args:
-        transport: that has just been made.
-    """
+    """What one connection was given to send."""
 
     __slots__ = ("_added", "_encrypted", "_long", "_transport", "written")
 
@@ -65,11 +61,7 @@ class Sending:
         return left
 
     def held(self, left: int) -> int:
-        """Bytes of memory that wait: a long answer is kept whole until its last byte is out.
-
-        Args:
-            left: what ``left`` has just said.
-        """
+        """Bytes of memory that wait: a long answer is kept whole until its last byte is out."""
         return self.written - self._long[0][0] if left and self._long else left
 
     def acknowledged(self) -> int:

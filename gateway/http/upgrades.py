@@ -21,13 +21,7 @@ def new_parser(protocol: object) -> httptools.HttpRequestParser:
 
 
 def head_without_offer(method: bytes, url: bytes, headers: Headers) -> bytes | None:
-    """The head of a request of HTTP/1.1 without its offer; None if it makes no offer of HTTP/2.
-
-    Args:
-        method: as it was sent.
-        url: as it was sent.
-        headers: with lower-case names.
-    """
+    """The head of a request of HTTP/1.1 without its offer; None if it makes no offer of HTTP/2."""
     if [value.lower() for name, value in headers if name == b"upgrade"] != [b"h2c"]:
         return None
     if [name for name, _ in headers].count(b"http2-settings") != 1:

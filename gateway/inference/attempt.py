@@ -150,9 +150,6 @@ def topics_of(ids: Sequence[Sequence[int]]) -> bytes:
     At most ``MOST_TOPICS``, taken evenly from its texts and from each text's length, so that it
     takes as long for a book as for a sentence. They are sorted: of a text, no more than 32 bits
     leave the gateway. A text's first and last token are special ones, and left out.
-
-    Args:
-        ids: of each text.
     """
     texts = ids[:: -(-len(ids) // MOST_TOPICS)] if ids else ids
     most = max(1, min(TOPICS_A_TEXT, MOST_TOPICS // max(1, len(texts))))

@@ -27,13 +27,7 @@ class FeedbackOutcome:
 
 
 class FeedbackReceiver:
-    """Accepts feedback for one process. Used only from its event loop.
-
-    Args:
-        receipts: verifies receipts.
-        recorder: sends feedback to the event stream.
-        remembered: receipts whose labelled texts are remembered.
-    """
+    """Accepts feedback for one process. Used only from its event loop."""
 
     def __init__(
         self, receipts: Receipts, recorder: Recorder, remembered: int = _REMEMBERED

@@ -172,9 +172,6 @@ class Generation:
     async def begin(self, call: Call) -> Text:
         """Begins to write; returns with the first token.
 
-        Args:
-            call: of one text, the prompt, with its ``sampling``.
-
         Raises:
             GatewayError: refused, or nothing was written.
         """

@@ -37,12 +37,7 @@ class HookMetrics(Protocol):
 
 
 class Hooks:
-    """The hooks of a process, by endpoint.
-
-    Args:
-        by_endpoint: the hook of each endpoint that has one.
-        metrics: counts failures.
-    """
+    """The hooks of a process, by endpoint."""
 
     def __init__(self, by_endpoint: Mapping[str, Hook], metrics: HookMetrics) -> None:
         self._by_endpoint = dict(by_endpoint)
@@ -72,10 +67,6 @@ class Hooks:
         """The values of an answer as the hook's ``postprocess`` leaves them.
 
         What it observes is left in the attempt.
-
-        Args:
-            attempt: at a call that ``run`` has returned.
-            values: of its answer.
         """
         call, model = attempt.call, attempt.target.model
         hook = self._by_endpoint.get(call.endpoint)
@@ -105,12 +96,7 @@ class Hooks:
 
 
 def find_hooks(metrics: HookMetrics, found: Iterable[EntryPoint] | None = None) -> Hooks | None:
-    """The installed hooks, None if there are none. One that can't be loaded is logged and skipped.
-
-    Args:
-        metrics: counts failures.
-        found: the entry points; those of the group where None.
-    """
+    """The installed hooks, None if there are none; one that can't be loaded is only logged."""
     by_endpoint: dict[str, Hook] = {}
     for point in entry_points(group=GROUP) if found is None else found:
         try:

@@ -59,13 +59,7 @@ class _RunningCode:
 
 
 class ModelCodes:
-    """The processes that run the code of versions: one for each endpoint and package.
-
-    Args:
-        folder: in which code is unpacked.
-        limits: of each process.
-        metrics: counts calls.
-    """
+    """The processes that run the code of versions: one for each endpoint and package."""
 
     def __init__(self, folder: Path, limits: CodeLimits, metrics: CodeMetrics) -> None:
         self._folder = folder
@@ -265,12 +259,7 @@ class ModelCodes:
 
 
 class OwnCode:
-    """All of users' own code that a process runs.
-
-    Args:
-        hooks: what an operator has installed; None for nothing.
-        codes: what versions bring; None if none is run.
-    """
+    """All of users' own code that a process runs."""
 
     def __init__(self, hooks: Hooks | None = None, codes: ModelCodes | None = None) -> None:
         self._hooks = hooks

@@ -237,11 +237,6 @@ class Pipeline:
         Where the version brings code, they are what that makes of them. If it fails, the attempt
         has failed before it began; its texts are those that came.
 
-        Args:
-            target: the version.
-            call: as it came to the version.
-            code_deadline: of the version's code, by the event loop's clock.
-
         Raises:
             GatewayError: texts that can't be encoded.
         """

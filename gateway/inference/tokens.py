@@ -39,13 +39,7 @@ def check_ids(ids: Sequence[Sequence[int]]) -> int:
 
 
 class Tokenisers:
-    """The tokenisers of what is served.
-
-    Args:
-        endpoints: the endpoints that are served now.
-        admission: admits or refuses requests.
-        encoding: the threads in which texts are tokenised.
-    """
+    """The tokenisers of what is served."""
 
     def __init__(
         self, endpoints: ServedEndpoints, admission: AdmissionController, encoding: Encoding

@@ -46,12 +46,10 @@ class HeartbeatFolder:
         name: str,
         *,
         clock: Callable[[], float] = time.time,
-        beat_seconds: float = BEAT_SECONDS,
     ) -> None:
         self._folder = folder
         self._mine = folder / f"{name}{_SUFFIX}"
         self._clock = clock
-        self._beat_seconds = beat_seconds
         self._count = 1
         self._away = False
 
@@ -64,7 +62,7 @@ class HeartbeatFolder:
                 if count != last_count:
                     last_count = count
                     yield count
-                await asyncio.sleep(self._beat_seconds)
+                await asyncio.sleep(BEAT_SECONDS)
         finally:
             self.leave()
 

@@ -11,7 +11,6 @@ whose package can't be opened: they get no routes.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Protocol
@@ -94,7 +93,6 @@ class OnDemand:
         spawner: starts their processes.
         meter: measures openings.
         prove: proves a package's files again and fetches what is damaged. It blocks.
-        threads: in which it does.
     """
 
     def __init__(
@@ -103,14 +101,12 @@ class OnDemand:
         spawner: Processes,
         meter: OpeningMeter,
         prove: Callable[[ModelRef], object],
-        threads: Executor | None = None,
     ) -> None:
         self.room = WaitingRoom("a tokeniser to be opened")
         self._bound = Bound(most_bytes)
         self._spawner = spawner
         self._meter = meter
         self._prove = prove
-        self._threads = threads
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._open: dict[str, TokeniserProcess] = {}
         self._opening: dict[str, _Opening] = {}
@@ -355,7 +351,7 @@ class OnDemand:
     async def _process(self, model: ServedModel, key: str) -> TokeniserProcess:
         manifest = model.manifest
         if key in self._failures:  # the file may be damaged
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._prove, model.ref)
+            await asyncio.get_running_loop().run_in_executor(None, self._prove, model.ref)
         closing = self._closing.get(key)
         if closing is not None:
             await asyncio.shield(closing)

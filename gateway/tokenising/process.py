@@ -281,11 +281,7 @@ class TokeniserProcess:
             raise too_late() from late
 
     async def close(self, *, at_once: bool = False) -> None:
-        """Ends the process, after it has answered what was asked.
-
-        Args:
-            at_once: it need not answer: nobody waits any more.
-        """
+        """Ends the process, after it has answered what was asked."""
         if not at_once:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LONGEST_ANSWER_SECONDS):

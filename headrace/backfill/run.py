@@ -119,13 +119,6 @@ class Parts:
 class Backfill:
     """One backfill, or what is left of it.
 
-    Args:
-        plan: what to ask.
-        source: the input.
-        columns: of the input.
-        found: what it holds.
-        parts: where parts are or will be.
-
     Attributes:
         advance: is told how many rows more are done, and whether they were before.
         space: that answers, empty until one has.
@@ -212,7 +205,6 @@ class Backfill:
         self._parts.write(self._journal)
 
     async def _vectors(self, texts: list[str]) -> list[Vector]:
-        """The vectors of a part's texts, several requests at a time."""
         chunks = list(_chunks(texts, self._plan.texts))
         found: list[list[Vector]] = [[] for _ in chunks]
         waiting = iter(enumerate(chunks))
@@ -325,7 +317,6 @@ class Backfill:
 
 
 def _chunks(texts: list[str], most: int) -> Iterator[list[str]]:
-    """Texts of a request each, of which neither number nor characters are too many."""
     chunk: list[str] = []
     characters = 0
     for text in texts:

@@ -107,12 +107,7 @@ def _names_others(applied: edits.EditOutcome) -> bool:
 
 
 def _warn(store: EndpointStore, known: Mapping[str, EndpointStatus | None]) -> None:
-    """Shows what the controller notes about endpoints that were written just now.
-
-    Args:
-        store: of the endpoints.
-        known: what each one's status was before, which is not about what it asks for now.
-    """
+    """Shows what the controller notes about endpoints that were written just now."""
     deadline, unheard = time.monotonic() + _CONTROLLER_SECONDS, dict(known)
     while unheard:
         is_over = time.monotonic() >= deadline
@@ -183,7 +178,6 @@ def _read_wanted(
 
 
 def _list_files(files: list[Path], *, recursive: bool) -> Iterator[Path]:
-    """The files, and those in the folders, by name."""
     for file in files:
         if not file.is_dir():
             yield file
@@ -258,7 +252,6 @@ def _table(endpoints: tuple[ModelEndpoint, ...]) -> TableRows | str:
 
 
 def _wanted_version(spec: EndpointSpec) -> str:
-    """Which version an endpoint asks for, in a few words."""
     if isinstance(spec.version, PinnedVersion):
         return f"version {spec.version.pin}"
     if isinstance(spec.version, AliasVersion):
@@ -301,7 +294,6 @@ def delete(
 def _consequences(
     endpoint: ModelEndpoint, endpoints: tuple[ModelEndpoint, ...], *, auto_endpoints: bool
 ) -> list[str]:
-    """What follows from deleting one of the endpoints, a sentence each."""
     status = endpoint.status
     lines = []
     if status.stable is not None:

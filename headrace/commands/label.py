@@ -289,7 +289,6 @@ def _points(share: float) -> str:
 
 
 def _read(path: Path, kind: type[_Line]) -> list[_Line]:
-    """JSON lines."""
     decoder = msgspec.json.Decoder(kind)
     found = []
     try:

@@ -48,7 +48,6 @@ def wrap(text: str, width: int, *, first: int = 0, rest: int = 0) -> list[str]:
 
 
 def _cut(word: str, room: int) -> Iterator[str]:
-    """The pieces of a word that fits in no line."""
     for part in word.split(GLUE):
         yield from chop_cells(part, room) or [""]
 
@@ -63,7 +62,6 @@ class Sentence:
     rest: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """See rich's protocol for what can be printed."""
         rest = self.indent if self.rest is None else self.rest
         for line in wrap(self.text, options.max_width, first=self.indent, rest=rest):
             yield Text(line, style=self.style, no_wrap=True)
@@ -78,7 +76,6 @@ class Pieces:
     rest: int = 2
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """See rich's protocol for what can be printed."""
         line = Text(no_wrap=True)
         for number, piece in enumerate(self.pieces):
             is_last = number == len(self.pieces) - 1
@@ -125,7 +122,6 @@ class TableRows:
     entries: tuple[TableRow, ...]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """See rich's protocol for what can be printed."""
         table = self.entries if self.heading is None else (self.heading, *self.entries)
         widths = _widths(table, options.max_width)
         for entry in table:
@@ -148,7 +144,6 @@ def _widths(table: Sequence[TableRow], width: int) -> list[int]:
 
 
 def _find_widths(whole: Sequence[TableRow], apart: Sequence[TableRow]) -> list[int]:
-    """The width of each column; of the rows ``apart`` without their first cell."""
     rows = [*(row.cells for row in whole), *(("", *row.cells[1:]) for row in apart)]
     columns = max((len(cells) for cells in rows), default=0)
     return [
@@ -162,7 +157,6 @@ def _fit(widths: Sequence[int], width: int) -> bool:
 
 
 def _set(entry: TableRow, widths: Sequence[int], width: int, *, is_heading: bool) -> Iterator[Text]:
-    """The lines of a row's own cells."""
     line = _line(entry, widths, is_heading=is_heading)
     if line.cell_len <= width:
         yield line

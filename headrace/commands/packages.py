@@ -100,14 +100,14 @@ def free(root: Path, url: str | None, *, force: bool, now: float) -> None:
         facts = read_facts(url)
         if facts is not None and now - facts.seen <= LIVE_SECONDS and not force:
             raise RefusedError(
-                f"The store {url} has a release that may still run ({facts.told(now)}), and each "
-                "of two would remove the other's packages: stop its controller first, or say "
+                f"The store {url} has a release that may still run ({facts.describe(now)}), and "
+                "each of two would remove the other's packages: stop its controller first, or say "
                 "--force."
             )
         free_store(url)
     except StoreUnavailableError as error:
         raise RequestFailedError(f"The package store can't be used: {error}.") from error
-    of = "a release of which nothing is known" if facts is None else facts.told(now)
+    of = "a release of which nothing is known" if facts is None else facts.describe(now)
     if is_structured():
         print_json({"freed": url, "of": of})
     else:

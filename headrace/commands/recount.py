@@ -77,7 +77,6 @@ def recount(
 
 
 def _counters(exporter: str, brokers: str) -> CounterRecount:
-    """The exporter's counters against the windows since its start."""
     url = f"{exporter.rstrip('/')}/counters.json"
     try:
         document = httpx.get(url, timeout=_TIMEOUT_SECONDS).raise_for_status().json()

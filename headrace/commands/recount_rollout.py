@@ -1,11 +1,11 @@
 """``headrace recount --rollout``: a rollout's verdict derived again from the raw events."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.markup import escape
 
 from contracts.endpoint import ModelEndpoint
+from contracts.instants import date_and_time
 from contracts.rollout import RolloutState
 from headrace import home as homes
 from headrace.commands.output import console, print_json, slow, table_of
@@ -71,7 +71,7 @@ def _show(name: str, found: VerdictRecount) -> None:
     ended = found.outcome or "goes on"
     console.print(
         f"{name}, version {found.version} ({ended}): {found.events} attempts were counted again, "
-        f"up to {_time(found.looked_through)}.",
+        f"up to {date_and_time(found.looked_through)}.",
         highlight=False,
         markup=False,
     )
@@ -79,7 +79,7 @@ def _show(name: str, found: VerdictRecount) -> None:
     for step in found.steps:
         table.add_row(
             step.name,
-            _time(step.began),
+            date_and_time(step.began),
             str(step.windows),
             "passed" if step.passed else _NONE,
             escape(step.reason) or _NONE,
@@ -93,14 +93,10 @@ def _show(name: str, found: VerdictRecount) -> None:
         table.add_row(pair.name, recorded, pair.derived.value, *told)
     console.print(table)
     if found.failed_at is not None:
+        ended = date_and_time(found.failed_at)
         console.print(
-            f"Derived again, it failed with the window that ended at {_time(found.failed_at)}.",
-            highlight=False,
+            f"Derived again, it failed with the window that ended at {ended}.", highlight=False
         )
-
-
-def _time(unix_seconds: float) -> str:
-    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def document(name: str, found: VerdictRecount) -> dict[str, Any]:

@@ -172,14 +172,6 @@ def wait(
 
     For programs only the last state is shown, as ``rollout status`` shows it.
 
-    Args:
-        place: the home or the cluster.
-        name: of the endpoint.
-        version: by default the newest one.
-        until: ``promoted``, or ``settled`` for the end of its bake.
-        seconds: the longest wait.
-        sleep: passes the time between two looks.
-
     Raises:
         NotPromotedError: it ended in another way.
         TimedOutError: the time was over first.
@@ -234,7 +226,6 @@ def standing(endpoint: ModelEndpoint, version: str | None, until: str) -> Versio
 
 
 def _of_another(endpoint: ModelEndpoint, version: str, newest_one: str | None) -> VersionStanding:
-    """Where a version stands that is not the newest one."""
     stable = endpoint.status.stable
     if stable is not None and stable.version == version:
         return VersionStanding(is_there=True, said=f"version {version} Serving")
@@ -274,17 +265,7 @@ def history(name: Name, home: Home = HOME, details: Details = False) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RolloutDecision:
-    """What a person decided, as the command line has it.
-
-    Attributes:
-        verb: what they decided.
-        name: of the endpoint.
-        version: of the rollout, or to pin or retry.
-        reason: for the history.
-        stated: who they say they are; the history has who they are.
-        full: of promote, all callers at once.
-        wait: False leaves the decision for a controller that is away.
-    """
+    """What a person decided, as the command line has it."""
 
     verb: Verb
     name: str
@@ -430,7 +411,6 @@ def decide(decision: RolloutDecision, home: Path) -> None:
 
 
 def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelEndpoint]:
-    """What a verb changes in the spec."""
     if verb is Verb.PIN:
         return partial(rollouts.pin_version, version=version or "")
     if verb is Verb.UNPIN:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,6 +9,7 @@ from rich.text import Text
 
 from contracts.durations import humanise
 from contracts.endpoint import Phase, Transition
+from contracts.instants import date_and_time
 from contracts.rollout import CheckResult, CommandOutcome, Verdict
 from headrace.commands.layout import GLUE, Pieces, Sentence, TableRow, rows, sentences
 from rollout.plots import number
@@ -178,7 +178,7 @@ def _transition(line: Transition, *, details: bool) -> TableRow:
     if details:
         below += _check_figures(figures)
     return TableRow(
-        (_time(line.at), line.version, what + _say_who(line.by)),
+        (date_and_time(line.at), line.version, what + _say_who(line.by)),
         below,
         _PHASE_STYLE.get(line.phase, ""),
     )
@@ -186,19 +186,14 @@ def _transition(line: Transition, *, details: bool) -> TableRow:
 
 def _refusal(line: CommandOutcome) -> TableRow:
     what = f"{line.verb.value} was refused{_say_who(line.by)}"
-    return TableRow((_time(line.at), "", what), sentences(line.said), "yellow")
+    return TableRow((date_and_time(line.at), "", what), sentences(line.said), "yellow")
 
 
 def _say_who(who: str) -> str:
     return f", by {who}" if who else ""
 
 
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _check_figures(figures: dict[str, float]) -> tuple[Sentence, ...]:
-    """A sentence for each check, with all its figures."""
     by_check: dict[str, list[str]] = {}
     for path, value in figures.items():
         check, dot, name = path.rpartition(".")

@@ -77,7 +77,6 @@ def document(home: Home, endpoint: str | None) -> dict[str, Any]:
 
 
 def _find_unwell(record: StackRecord) -> dict[str, str]:
-    """What is wrong, by the service's name; those that are well are left out."""
     down = {name: "is down" for name, pid in record.services.items() if not _is_alive(pid)}
     return {name: said for name, said in (health.ask(record.pages) | down).items() if said}
 

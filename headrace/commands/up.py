@@ -377,7 +377,6 @@ def _open_to_others(settings: StackSettings) -> list[str]:
 
 
 def _tritons(started: RunningStack) -> list[str]:
-    """Where each listens, and what it computes with."""
     settings = started.settings
     names = [each.name.capitalize() for each in settings.triton_replicas] or ["Triton"]
     addresses = [each.triton_grpc for each in settings.loader_replicas]
@@ -411,7 +410,6 @@ def second_version(settings: StackSettings) -> list[str]:
 
 
 def _own_command(settings: StackSettings, words: list[str]) -> str:
-    """A command of ours on this stack, for any shell."""
     program = (
         "headrace" if shutil.which("headrace") else str(Path(sys.executable).with_name("headrace"))
     )

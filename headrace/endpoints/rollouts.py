@@ -83,12 +83,6 @@ def withdraw(
 ) -> CommandOutcome | None:
     """Withdraws a command that was not answered, and what a pin changed in the spec with it.
 
-    Args:
-        store: of the endpoint.
-        name: of the endpoint.
-        command: as ``ask`` note it.
-        before: what ``ask`` returned.
-
     Returns:
         The answer, if one has come by now: then nothing is withdrawn.
 
@@ -115,7 +109,6 @@ def withdraw(
 
 
 def _notes(command: Command) -> tuple[str, str]:
-    """The annotations of a command: itself, and its user."""
     return f"{COMMAND_PREFIX}{command.id}", f"{COMMAND_BY_PREFIX}{command.id}"
 
 

@@ -155,7 +155,6 @@ class Replay:
                 await self._tell(answer, text.label)
 
     async def _tell(self, answer: httpx.Response, label: str) -> None:
-        """Tells the truth about an answer."""
         tally = self.tally
         receipt = answer.headers.get("x-headrace-receipt")
         if receipt is None:
@@ -194,7 +193,6 @@ class Replay:
 
 
 def _label(answer: httpx.Response) -> str | None:
-    """The label of an answer to one text, None if it has none."""
     try:
         first = answer.json()[0]
         label = first["label"]

@@ -136,5 +136,4 @@ def _field(row: Row, name: str, flag: str, path: Path) -> object:
 
 
 def _word(value: object) -> str | None:
-    """A label or key as text; nothing if the cell is empty."""
     return None if value is None or value == "" else str(value)

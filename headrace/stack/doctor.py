@@ -206,7 +206,6 @@ def _room(name: str, free: int | None, wanted: int, advice: str, *, least: int =
 
 
 def _memory_bytes(settings: StackSettings) -> int:
-    """What the processes of this stack use, with the example."""
     further = len(settings.triton_replicas[1:])
     return MEMORY_BYTES + (settings.gateways - 1) * GATEWAY_BYTES + further * TRITON_BYTES
 

@@ -21,12 +21,7 @@ _MOST = 200  # characters of a reason
 
 
 def ask(pages: Mapping[str, str], seconds: float = SECONDS) -> dict[str, str]:
-    """What is wrong with each part, in a few words; empty if it says that it is well.
-
-    Args:
-        pages: name of a part -> URL that answers 200 if it is well, and else why not.
-        seconds: how long an answer may take.
-    """
+    """What is wrong with each part, in a few words; empty if it says that it is well."""
     if not pages:
         return {}
     import httpx  # noqa: PLC0415 - an eighth of a second, for those who ask a stack that runs
@@ -53,12 +48,7 @@ def _ask(client: "httpx.Client", url: str, seconds: float) -> str:
 
 
 def of_page(status: int, text: str) -> str:
-    """What a part's page says is wrong; empty if it says that all is well.
-
-    Args:
-        status: HTTP's, of the answer.
-        text: of the page.
-    """
+    """What a part's page says is wrong; empty if it says that all is well."""
     reason = _reason(text.strip())[:_MOST]
     if 200 <= status < 300:
         # Of a page that is no gateway's, the text says nothing but that all is well.
@@ -67,7 +57,6 @@ def of_page(status: int, text: str) -> str:
 
 
 def _reason(text: str) -> str:
-    """The text of a page; of a gateway's, its notes."""
     notes = _notes(text)
     return text if notes is None else "; ".join(map(str, notes))
 

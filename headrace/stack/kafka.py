@@ -20,6 +20,7 @@ from pathlib import Path
 from headrace.errors import DownloadError, ServiceFailedError
 
 KAFKA_VERSION = "4.1.0"
+_DOWNLOAD_SECONDS = 900.0
 # Kafka's own dependencies hold no logger: without one it would end without saying why.
 COORDINATES = f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}+org.slf4j:slf4j-simple:1.7.36"
 
@@ -85,7 +86,7 @@ def find_java() -> Path:
     return Path(spec.origin).parent / "java-runtime" / "bin" / "java"
 
 
-def prepare(cache_dir: Path, *, timeout_seconds: float = 900.0) -> KafkaFiles:
+def prepare(cache_dir: Path) -> KafkaFiles:
     """Finds Kafka's jars, downloading them (43 MB) at the first call.
 
     Later calls read the list that the first one left in ``cache_dir``.
@@ -99,7 +100,7 @@ def prepare(cache_dir: Path, *, timeout_seconds: float = 900.0) -> KafkaFiles:
         jars = tuple(Path(jar) for jar in json.loads(listed))
         if jars and all(jar.is_file() for jar in jars):
             return KafkaFiles(java, jars)
-    jars = _resolve(cache_dir, java, timeout_seconds)
+    jars = _resolve(cache_dir, java)
     write_list(cache_dir, jars)
     return KafkaFiles(java, jars)
 
@@ -117,7 +118,7 @@ def _list_of(cache_dir: Path) -> Path:
     return cache_dir / f"kafka-{KAFKA_VERSION}.json"
 
 
-def _resolve(cache_dir: Path, java: Path, timeout_seconds: float) -> tuple[Path, ...]:
+def _resolve(cache_dir: Path, java: Path) -> tuple[Path, ...]:
     where, home = str(cache_dir / "jgo"), str(java.parent.parent)
     command = [sys.executable, "-P", "-c", _RESOLVE, COORDINATES, where, home]
     try:
@@ -126,11 +127,11 @@ def _resolve(cache_dir: Path, java: Path, timeout_seconds: float) -> tuple[Path,
             capture_output=True,
             text=True,
             check=True,
-            timeout=timeout_seconds,
+            timeout=_DOWNLOAD_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
         raise DownloadError(
-            f"Downloading Kafka {KAFKA_VERSION} took more than {timeout_seconds:g} s: "
+            f"Downloading Kafka {KAFKA_VERSION} took more than {_DOWNLOAD_SECONDS:g} s: "
             "check the way to Maven Central and try again."
         ) from error
     except subprocess.CalledProcessError as error:

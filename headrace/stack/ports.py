@@ -36,11 +36,6 @@ def require_free(
 ) -> None:
     """Refuses to go on unless every needed port is free and no two services share one.
 
-    Args:
-        needed: ports by name.
-        ports: for the flags that change them.
-        listens_on: gives the address of the port of a name.
-
     Raises:
         PortTakenError: with a sentence for every port that is taken.
     """

@@ -314,6 +314,5 @@ def _store_url(settings: StackSettings, home: Home) -> str:
 
 
 def _python(module: str, **flags: str | float | Path) -> tuple[str, ...]:
-    """One of our services on this interpreter, with its flags."""
     words = [f"--{name.replace('_', '-')}={value}" for name, value in flags.items()]
     return (sys.executable, "-P", "-m", module, *words)

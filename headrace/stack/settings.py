@@ -151,7 +151,6 @@ def number_name(name: str, number: int, by: str = "_") -> str:
 
 
 def _first_of(name: str) -> str:
-    """The name of the first replica's port."""
     return re.sub(r"_[0-9]+$", "", name)
 
 

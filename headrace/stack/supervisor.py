@@ -298,7 +298,6 @@ class Supervisor:
         return False
 
     async def _wait_for_users(self, running: _RunningService) -> None:
-        """Waits until the services that use this one have ended."""
         name = running.service.name
         for other in self._running.values():
             if name in other.service.uses:

@@ -28,6 +28,7 @@ GLIBC = (2, 35)
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 RESTRICTED = "model-repository,shared-memory,trace,logging"
 NVML = "libnvidia-ml.so.1"  # of NVIDIA's driver
+_INSTALL_SECONDS, _EXIT_SECONDS = 900.0, 3
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - the fixed place of POSIX shared memory
 
 
@@ -62,7 +63,6 @@ class TritonServer:
     grpc_port: int = 8001
     metrics_port: int = 8002
     host: str = "127.0.0.1"
-    exit_timeout_seconds: int = 3
     control_key: str = field(default="", repr=False)  # needed to load models
     tls_folder: Path | None = None  # see ``service/mutual_tls.py``
     gpu_metrics: bool = False  # ``nv_gpu_*``, of a machine with a GPU
@@ -125,9 +125,7 @@ def libpython_folder() -> str | None:
     return None
 
 
-def prepare(
-    cache: Path, progress: install.Progress, *, timeout_seconds: float = 900.0
-) -> TritonFiles:
+def prepare(cache: Path, progress: install.Progress) -> TritonFiles:
     """Finds the program in the download cache, fetching it (about 60 MB) at the first call.
 
     Raises:
@@ -138,7 +136,7 @@ def prepare(
         raise MachineError(" ".join(lacks))
     lock = install.lock_file("triton")
     folder = cache / f"triton-{install.digest(lock)}-py{PYTHON}"
-    files = TritonFiles(install.ensure(folder, lock, progress, timeout_seconds=timeout_seconds))
+    files = TritonFiles(install.ensure(folder, lock, progress, timeout_seconds=_INSTALL_SECONDS))
     _arrange(files)
     return files
 
@@ -180,7 +178,7 @@ def command(files: TritonFiles, server: TritonServer) -> list[str]:
         f"--metrics-address={server.host}",
         f"--metrics-port={server.metrics_port}",
         f"--allow-gpu-metrics={str(server.gpu_metrics).lower()}",
-        f"--exit-timeout-secs={server.exit_timeout_seconds}",
+        f"--exit-timeout-secs={_EXIT_SECONDS}",
         "--http-thread-count=2",
         f"--backend-config=python,shm-region-prefix-name={prefix}",
         *restriction(server.control_key),
@@ -227,10 +225,6 @@ def python_with(folder: Path, further: Path) -> Path:
 
     The folder need not be there yet: each model's process looks for it when it starts. So torch,
     which packed engines need, is found from the moment on at which it is installed.
-
-    Args:
-        folder: of the environment, which is written again.
-        further: of packages, as ``install.ensure`` makes it.
 
     Returns:
         The folder that holds ``python3``.

@@ -244,7 +244,7 @@ class CodeProcess:
                 await self._pause(error, 0.0 if began is None else monotonic() - began)
             except Exception as bug:
                 log.exception("a bug: a version's code can't be asked", extra={"model": self._name})
-                self.pid, self._failed = None, _crashed(type(bug).__name__)
+                self.pid, self._failed = None, _build_crash_error(type(bug).__name__)
                 self._fail(self._asked, self._failed)
                 await worker.end()
                 await self._pause(self._failed, 0.0)
@@ -266,7 +266,7 @@ class CodeProcess:
                 self._wake.clear()
                 await self._wake.wait()
             if worker.gone.is_set():
-                raise await worker.crashed()
+                raise await worker.describe_crash()
             waiting = self._asked = self._queue.popleft()
             if waiting.future.done():
                 continue
@@ -324,7 +324,7 @@ class _Worker:
         """Starts it and waits until it can work; raises ``ModelCodeError``."""
         limits = self._limits
         try:
-            self._code = await asyncio.to_thread(self._unpacked)
+            self._code = await asyncio.to_thread(self._unpack)
             self._process = await asyncio.create_subprocess_exec(
                 *_command(self._code, limits.memory_bytes),
                 stdin=asyncio.subprocess.PIPE,
@@ -371,16 +371,16 @@ class _Worker:
                 f"The version's code took more than {limits.call_seconds:g} s and was stopped.",
             ) from error
         except (EOFError, OSError) as error:
-            raise await self.crashed() from error
+            raise await self.describe_crash() from error
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise _crashed("it wrote what is no answer") from error
+            raise _build_crash_error("it wrote what is no answer") from error
         if done.number != task.number:
-            raise _crashed("it answered what nobody has asked")
+            raise _build_crash_error("it answered what nobody has asked")
         return done
 
-    async def crashed(self) -> ModelCodeError:
+    async def describe_crash(self) -> ModelCodeError:
         """The failure of a process that has ended, or closed its output."""
-        return _crashed(await self._end_told())
+        return _build_crash_error(await self._end_told())
 
     async def end(self) -> None:
         """Kills the process, if it is there, and removes its code."""
@@ -396,7 +396,7 @@ class _Worker:
         if code is not None:
             await asyncio.to_thread(shutil.rmtree, code, ignore_errors=True)
 
-    def _unpacked(self) -> Path:
+    def _unpack(self) -> Path:
         self._parent.mkdir(parents=True, exist_ok=True)
         code = Path(tempfile.mkdtemp(dir=self._parent))
         unpack(self._archive, code)
@@ -480,5 +480,5 @@ def _not_started(why: str) -> ModelCodeError:
     return ModelCodeError(Failure.NOT_STARTED, f"The version's code can't be started: {why}.")
 
 
-def _crashed(why: str) -> ModelCodeError:
+def _build_crash_error(why: str) -> ModelCodeError:
     return ModelCodeError(Failure.CRASHED, f"The version's code has crashed: {why}.")

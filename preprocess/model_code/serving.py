@@ -47,10 +47,10 @@ def serve(source: BinaryIO, target: BinaryIO, closed: tuple[bool, bool]) -> int:
         if len(length) < LENGTH.size:
             return 0
         task = _decoder.decode(source.read(LENGTH.unpack(length)[0]))
-        _write(target, _done(hook, task))
+        _write(target, _run_task(hook, task))
 
 
-def _done(hook: object, task: Task) -> Done:
+def _run_task(hook: object, task: Task) -> Done:
     state = State(
         task.endpoint,
         task.request_id,
@@ -72,7 +72,7 @@ def _done(hook: object, task: Task) -> Done:
                 raise ValueError(f"state.data has {len(data)} bytes, {MOST_DATA_BYTES} at most")
             done = Done(task.number, texts=texts, pairs=pairs, data=data)
         else:
-            done = Done(task.number, values=_changed(hook, task.answers, state))
+            done = Done(task.number, values=_change_answers(hook, task.answers, state))
         done = msgspec.structs.replace(done, observed=state.observed)
         if len(framed(done)) > longest_answer(task):
             raise ValueError("it makes far more of the texts than came")
@@ -81,7 +81,7 @@ def _done(hook: object, task: Task) -> Done:
     return done
 
 
-def _changed(hook: object, answers: Answers, state: State) -> bytes | None:
+def _change_answers(hook: object, answers: Answers, state: State) -> bytes | None:
     values = np.frombuffer(answers.values, "<f4").reshape(-1, answers.width)
     returned = hook.postprocess(shown(answers.form, values), state)  # type: ignore[attr-defined]
     if returned is None:

@@ -20,7 +20,7 @@ from preprocess.tasks.head import (
     Side,
     Values,
 )
-from preprocess.vectors import VectorPrecision, quantised, ranges_of, unit
+from preprocess.vectors import VectorPrecision, quantise, ranges_of, unit
 
 
 class TextEmbedding(Head):
@@ -117,10 +117,10 @@ def formed(
     if precision.by_ranges:
         if ranges is None:
             raise MissingRangesError(_no_ranges(precision))
-        return quantised(values, precision, ranges[:, :dimensions])
+        return quantise(values, precision, ranges[:, :dimensions])
     if dimensions < vectors.shape[1] or parameters.get("normalize"):
         values = unit(values)
-    return quantised(values, precision)
+    return quantise(values, precision)
 
 
 def _no_ranges(precision: str) -> str:

@@ -29,6 +29,7 @@ from preprocess.tasks.head import (
     SecondText,
     Side,
     Values,
+    require_encoded,
 )
 from preprocess.tasks.token_classification import MOST_RECORDED, Entity, Place, compare_places
 from preprocess.tasks.zero_shot import check_labels
@@ -120,7 +121,7 @@ class EntityRecognition(Head):
 
     def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
         """The entities, in the order of their places, each with a score from its threshold on."""
-        found = entities(_encoded(answer), answer.values, thresholds=thresholds)
+        found = entities(require_encoded(answer), answer.values, thresholds=thresholds)
         return [[Mark(one.label, one.score, one.start, one.end) for one in each] for each in found]
 
     def difference(self, ours: Side, theirs: Side) -> Difference:
@@ -132,7 +133,7 @@ class EntityRecognition(Head):
         found = [
             [entity.shown("simple") for entity in each]
             for each in entities(
-                _encoded(answer),
+                require_encoded(answer),
                 answer.values,
                 threshold=parameters.get("threshold", USUAL_THRESHOLD),
                 multi_label=parameters.get("multi_label", False),
@@ -258,11 +259,5 @@ def _refuse_surrogates(labels: Sequence[str]) -> None:
 def _places(side: Side) -> list[set[Place]]:
     return [
         {(entity.start, entity.end, entity.label) for entity in each}
-        for each in entities(_encoded(side), side.values)
+        for each in entities(require_encoded(side), side.values)
     ]
-
-
-def _encoded(of: AnsweredTexts | Side) -> EncodedTexts:
-    if of.encoded is None:
-        raise ValueError("an answer about spans needs its texts")
-    return of.encoded

@@ -175,11 +175,6 @@ class Head(ABC):
     ) -> tuple[list[str], list[str] | None]:
         """The texts for the model, and their second texts: ``rows_of_text`` of each, in order.
 
-        Args:
-            texts: of the request.
-            pairs: the second text of each, or None.
-            parameters: that ``rows_of_text`` has taken.
-
         Raises:
             ParameterError: the texts do not go with the task.
         """
@@ -262,13 +257,7 @@ class Head(ABC):
     def records(
         self, encoded: EncodedTexts, values: Values, labels: tuple[str, ...]
     ) -> list[TextRecord]:
-        """What is recorded of each text that was answered.
-
-        Args:
-            encoded: the texts, as the model saw them.
-            values: a row for each.
-            labels: in the order of the columns.
-        """
+        """What is recorded of each text that was answered."""
 
     def observed(self, values: Values) -> Observed:  # noqa: ARG002 - of heads
         """What is counted of answers like a feature of rows, by the manifest's ``answers``."""
@@ -278,10 +267,6 @@ class Head(ABC):
         """A dense vector of each text, ``[texts, dimension]``; None of tasks without.
 
         The directions of these are watched for drift.
-
-        Args:
-            encoded: the texts, as the model saw them.
-            values: a row for each.
         """
         return None
 
@@ -299,12 +284,7 @@ class Head(ABC):
         return ()
 
     def refusal(self, parameters: Mapping[str, Any], model: ModelDescription) -> str:  # noqa: ARG002
-        """Why parameters can't be met by a model: the field, a colon and the reason, or nothing.
-
-        Args:
-            parameters: those that the caller has set, by the names in ``parameters``.
-            model: that would answer.
-        """
+        """Why parameters can't be met by a model: the field, a colon and the reason, or nothing."""
         return ""
 
     def dense(self, answer: AnsweredTexts) -> Values:
@@ -377,6 +357,12 @@ def best_first(column: Values) -> tuple[Sequence[int], Values]:
 
 
 def _tokens_of(tokens: Sequence[int], counts: Sequence[int]) -> list[int]:
-    """How many tokens the rows of each part have together."""
     ends = list(accumulate(counts))
     return [sum(tokens[end - count : end]) for end, count in zip(ends, counts, strict=True)]
+
+
+def require_encoded(of: AnsweredTexts | Side) -> EncodedTexts:
+    """The texts of an answer about tokens; raises ``ValueError`` if it came without them."""
+    if of.encoded is None:
+        raise ValueError("an answer about tokens needs its texts")
+    return of.encoded

@@ -19,7 +19,6 @@ from preprocess.late_interaction import (
     count_filling,
     fill_to_longest,
     mean_distance,
-    require_rows,
 )
 from preprocess.scores import norms
 from preprocess.tasks.embedding import formed
@@ -33,6 +32,7 @@ from preprocess.tasks.head import (
     Side,
     Values,
     Weights,
+    require_encoded,
 )
 from preprocess.vectors import VectorPrecision, unit
 
@@ -75,12 +75,12 @@ class HybridEmbedding(Head):
         version's, as in late interaction. It is 1 for vectors of different dimensions.
         """
         if ours.values.shape[1] != theirs.values.shape[1]:
-            return Difference(np.ones(len(require_rows(ours.encoded))), [], [], np.empty(0))
+            return Difference(np.ones(len(require_encoded(ours))), [], [], np.empty(0))
         both = [
             (
-                unit(_dense(require_rows(side.encoded), side.values)),
-                _weights(require_rows(side.encoded), side.values),
-                [unit(each) for each in _tokens(require_rows(side.encoded), side.values)],
+                unit(_dense(require_encoded(side), side.values)),
+                _weights(require_encoded(side), side.values),
+                [unit(each) for each in _tokens(require_encoded(side), side.values)],
             )
             for side in (ours, theirs)
         ]
@@ -106,28 +106,28 @@ class HybridEmbedding(Head):
 
     def dense(self, answer: AnsweredTexts) -> Values:
         """See ``Head.dense``."""
-        return _dense(require_rows(answer.encoded), answer.values)
+        return _dense(require_encoded(answer), answer.values)
 
     def sparse(self, answer: AnsweredTexts) -> list[Weights]:
         """See ``Head.sparse``."""
-        return _weights(require_rows(answer.encoded), answer.values)
+        return _weights(require_encoded(answer), answer.values)
 
     def token_vectors(self, answer: AnsweredTexts) -> list[Values]:
         """See ``Head.token_vectors``."""
-        return _tokens(require_rows(answer.encoded), answer.values)
+        return _tokens(require_encoded(answer), answer.values)
 
     def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """With ``kinds`` an object of them a text, without the dense vector alone."""
-        found = self._shown(answer, parameters)
+        found = self._show(answer, parameters)
         return found[0] if one else found
 
     def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """The same."""
-        return self._shown(answer, answer.parameters)
+        return self._show(answer, answer.parameters)
 
     def count_filling(self, answer: AnsweredTexts) -> int:
         """See ``Head.count_filling``."""
-        return count_filling(require_rows(answer.encoded).tokens, answer.values.shape[1] - 1)
+        return count_filling(require_encoded(answer).tokens, answer.values.shape[1] - 1)
 
     def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """All kinds; token vectors as long as the longest text's, zeros behind the others."""
@@ -139,7 +139,7 @@ class HybridEmbedding(Head):
             "TOKEN_VECTORS": fill_to_longest(vectors, answer.values.shape[1] - 1),
         }
 
-    def _shown(self, answer: AnsweredTexts, parameters: Mapping[str, Any]) -> list[Any]:
+    def _show(self, answer: AnsweredTexts, parameters: Mapping[str, Any]) -> list[Any]:
         kinds = parameters.get("kinds")
         dense = formed(self.dense(answer), None, parameters).tolist()
         if kinds is None:
@@ -156,7 +156,6 @@ class HybridEmbedding(Head):
 
 
 def _firsts(encoded: EncodedTexts) -> list[int]:
-    """The place of each text's first token."""
     return [0, *accumulate(encoded.tokens)][:-1]
 
 

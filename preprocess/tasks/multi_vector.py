@@ -18,7 +18,6 @@ from preprocess.late_interaction import (
     count_filling,
     fill_to_longest,
     mean_distance,
-    require_rows,
     scores_of_pairs,
     vectors_of_texts,
 )
@@ -33,6 +32,7 @@ from preprocess.tasks.head import (
     Side,
     Values,
     best_first,
+    require_encoded,
 )
 from preprocess.vectors import unit
 
@@ -72,7 +72,7 @@ class MultiVectorEmbedding(Head):
 
     def difference(self, ours: Side, theirs: Side) -> Difference:
         """See ``mean_distance``. It is 1 for vectors of different dimensions."""
-        encoded, others = require_rows(ours.encoded), require_rows(theirs.encoded)
+        encoded, others = require_encoded(ours), require_encoded(theirs)
         if ours.values.shape[1] != theirs.values.shape[1]:
             return Difference(np.ones(len(encoded.statistics())), [], [], np.empty(0))
         apart = [
@@ -87,11 +87,11 @@ class MultiVectorEmbedding(Head):
 
     def token_vectors(self, answer: AnsweredTexts) -> list[Values]:
         """See ``Head.token_vectors``."""
-        return answered_vectors(require_rows(answer.encoded), answer.values)
+        return answered_vectors(require_encoded(answer), answer.values)
 
     def ranking(self, answer: AnsweredTexts) -> Ranking:
         """By MaxSim, which is no probability: a score is shown as it is."""
-        scores = scores_of_pairs(require_rows(answer.encoded), answer.values)
+        scores = scores_of_pairs(require_encoded(answer), answer.values)
         order, ordered = best_first(scores)
         return order, ordered.tolist(), ordered.tolist()
 
@@ -106,7 +106,7 @@ class MultiVectorEmbedding(Head):
 
     def count_filling(self, answer: AnsweredTexts) -> int:
         """See ``Head.count_filling``."""
-        return count_filling(require_rows(answer.encoded).tokens, answer.values.shape[1])
+        return count_filling(require_encoded(answer).tokens, answer.values.shape[1])
 
     def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """Vectors as many as the longest text has, zeros behind the others."""

@@ -26,6 +26,7 @@ from preprocess.tasks.head import (
     SecondText,
     Side,
     Values,
+    require_encoded,
 )
 from preprocess.windows import ContextEncoder
 
@@ -104,7 +105,7 @@ class QuestionAnswering(Head):
         """
         distance: list[float] = []
         equal: list[bool] = []
-        sides = (_best(_encoded(side), side.values) for side in (ours, theirs))
+        sides = (_best(require_encoded(side), side.values) for side in (ours, theirs))
         for one, other in zip(*sides, strict=True):
             same = (one.start, one.end) == (other.start, other.end)
             shared = max(0, min(one.end, other.end) - max(one.start, other.start))
@@ -120,19 +121,19 @@ class QuestionAnswering(Head):
         """
         found = [
             [each._asdict() for each in of_text]
-            for of_text in answers(_encoded(answer), answer.values, **_options(parameters))
+            for of_text in answers(require_encoded(answer), answer.values, **_options(parameters))
         ]
         shown = [of_text[0] if len(of_text) == 1 else of_text for of_text in found]
         return shown[0] if one else shown
 
     def predictions(self, answer: AnsweredTexts) -> list[Any]:
         """A list of answers for each context, best first."""
-        found = answers(_encoded(answer), answer.values, **_options(answer.parameters))
+        found = answers(require_encoded(answer), answer.values, **_options(answer.parameters))
         return [[each._asdict() for each in of_text] for of_text in found]
 
     def outputs(self, answer: AnsweredTexts) -> dict[str, Output]:
         """The best answer, its score, and all answers as JSON."""
-        found = answers(_encoded(answer), answer.values, **_options(answer.parameters))
+        found = answers(require_encoded(answer), answer.values, **_options(answer.parameters))
         best = [of_text[0] if of_text else _NOTHING for of_text in found]
         return {
             "ANSWER": [each.answer for each in best],
@@ -238,7 +239,6 @@ def _spans(
 
 
 def _highest(scores: Values, count: int) -> NDArray[np.intp]:
-    """Where the highest of some scores are, in no order."""
     left = len(scores) - min(count, len(scores))
     return np.argpartition(scores, left)[left:]
 
@@ -255,7 +255,6 @@ def _place(windows: Windows, row: int, first: int, last: int, *, aligned: bool) 
 
 
 def _best(encoded: EncodedTexts, values: Values) -> list[AnswerSpan]:
-    """The best answer of each context, or none."""
     found = answers(encoded, values, handle_impossible_answer=True)
     return [of_text[0] for of_text in found]
 
@@ -268,11 +267,4 @@ def _class_of(found: AnswerSpan) -> str:
 
 
 def _options(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``answers`` takes of a request's parameters."""
     return {name: parameters[name] for name in _TAKEN if parameters.get(name) is not None}
-
-
-def _encoded(of: AnsweredTexts | Side) -> EncodedTexts:
-    if of.encoded is None:
-        raise ValueError("an answer about tokens needs its texts")
-    return of.encoded

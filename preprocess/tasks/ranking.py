@@ -63,7 +63,7 @@ class TextRanking(Head):
 
     def ranking(self, answer: AnsweredTexts) -> Ranking:
         """By their logits."""
-        return ranked(answer.values)
+        return rank_logits(answer.values)
 
     def pipeline(self, answer: AnsweredTexts, parameters: Mapping[str, Any], *, one: bool) -> Any:  # noqa: ANN401
         """``{"label", "score"}`` a pair, or a list of it with ``top_k``."""
@@ -86,7 +86,7 @@ class TextRanking(Head):
         return {"SCORE": sigmoid(answer.values)[:, 0], "LOGIT": answer.values[:, 0]}
 
 
-def ranked(logits: Values) -> Ranking:
+def rank_logits(logits: Values) -> Ranking:
     """All texts from the best to the worst, those of equal logits in the order they came in.
 
     Args:

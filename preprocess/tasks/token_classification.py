@@ -27,6 +27,7 @@ from preprocess.tasks.head import (
     SecondText,
     Side,
     Values,
+    require_encoded,
 )
 from preprocess.windows import WindowEncoder
 
@@ -118,7 +119,7 @@ class TokenClassification(Head):
 
     def marks(self, answer: AnsweredTexts, thresholds: Mapping[str, float]) -> list[list[Mark]]:
         """The entities by the strategy ``simple``, in the order of their places."""
-        found = entities(_encoded(answer), answer.values, answer.labels)
+        found = entities(require_encoded(answer), answer.values, answer.labels)
         return [
             [
                 Mark(entity.label, entity.score, entity.start, entity.end)
@@ -135,7 +136,11 @@ class TokenClassification(Head):
         found = [
             [entity.shown(strategy) for entity in each]
             for each in entities(
-                _encoded(answer), answer.values, answer.labels, strategy=strategy, ignored=ignored
+                require_encoded(answer),
+                answer.values,
+                answer.labels,
+                strategy=strategy,
+                ignored=ignored,
             )
         ]
         return found[0] if one else found
@@ -237,7 +242,7 @@ class _Row:
         if strategy in {"none", SIMPLE}:
             units = self._tokens()
         else:
-            units, word = self._words(strategy), self._joined
+            units, word = self._words(strategy), self._join
         if strategy == "none":
             for unit in units:
                 if self._labels[unit.column] not in ignored:
@@ -287,12 +292,14 @@ class _Row:
         return start > 0 and " " not in self._text[start - 1 : start + 1]
 
     def _token(self, unit: _Unit) -> str:
-        return self._written(unit.first)
+        return self._write_word(unit.first)
 
-    def _joined(self, unit: _Unit) -> str:
-        return self._reader.joined([self._written(at) for at in range(unit.first, unit.last + 1)])
+    def _join(self, unit: _Unit) -> str:
+        return self._reader.joined(
+            [self._write_word(at) for at in range(unit.first, unit.last + 1)]
+        )
 
-    def _written(self, at: int) -> str:
+    def _write_word(self, at: int) -> str:
         if self._reader.is_unknown(self._ids[at]):
             start, end = self._offsets[at]
             return self._text[start:end]
@@ -375,15 +382,7 @@ def compare_places(ours: Sequence[set[Place]], theirs: Sequence[set[Place]]) -> 
 
 
 def _spans(side: Side) -> list[set[Place]]:
-    if side.encoded is None:
-        raise ValueError("entities can't be compared without their texts")
     return [
         {(entity.start, entity.end, entity.label) for entity in each}
-        for each in entities(side.encoded, side.values, side.labels)
+        for each in entities(require_encoded(side), side.values, side.labels)
     ]
-
-
-def _encoded(answer: AnsweredTexts) -> EncodedTexts:
-    if answer.encoded is None:
-        raise ValueError("an answer about tokens needs its texts")
-    return answer.encoded

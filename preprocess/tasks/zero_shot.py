@@ -150,7 +150,6 @@ def check_labels(labels: Sequence[str], place: str) -> None:
 
 
 def _check_sentences(labels: Sequence[str], template: str) -> None:
-    """Refuses sentences before they are made."""
     of_template, of_labels = len(template) * len(labels), sum(map(len, labels))
     if of_template + of_labels > MOST_CHARACTERS:
         raise ParameterError(

@@ -199,13 +199,7 @@ def rows_of(encoded: EncodedTexts, unknown: list[str] | None) -> Rows:
 
 
 def encoded_of(rows: Rows, texts: Sequence[str], pairs: Sequence[str] | None) -> EncodedTexts:
-    """The rows of texts, as they were where they were made.
-
-    Args:
-        rows: that came.
-        texts: of the call.
-        pairs: of the call; windows are of these where there are any.
-    """
+    """The rows of texts, as they were where they were made."""
     sent = rows.windows
     windows = None
     if sent is not None:

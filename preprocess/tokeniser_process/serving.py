@@ -131,9 +131,6 @@ def own_bytes(folder: Path = _SELF) -> int:
 
     What parsing took is given back first: of a BPE with 128,000 merges, half of the process. Where
     the kernel does not say what is shared (gVisor), modules that all processes share count too.
-
-    Args:
-        folder: in which the kernel tells of this process.
     """
     with suppress(AttributeError):  # a C library without it
         ctypes.CDLL(None).malloc_trim(0)

@@ -58,7 +58,6 @@ def main() -> int:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Answers on a socket, and ends the process."""
     status = 1
     try:
         with (

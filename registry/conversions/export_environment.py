@@ -118,7 +118,6 @@ class ExportingLauncher:
 
 
 async def _install(lines: "asyncio.StreamReader | None", progress: Callable[[str], None]) -> Path:
-    """Reads the installer's lines to the one that ends it."""
     assert lines is not None  # noqa: S101 - it was asked for
     async for line in lines:
         try:

@@ -91,13 +91,7 @@ def signature(manifest: Manifest) -> Signature:
 
 
 class ConversionIndex:
-    """Entries under one store's URL. Every call blocks.
-
-    Args:
-        store_url: of the packages.
-        store: the packages.
-        keys: of this controller; the first signs, all verify (``service.key_files``).
-    """
+    """Entries under one store's URL. Every call blocks."""
 
     def __init__(self, store_url: str, store: PackageStore, keys: tuple[bytes, ...]) -> None:
         if not keys:
@@ -189,7 +183,6 @@ class ConversionIndex:
         check_size(name, len(data), list_sizes(self._files, self._root))
 
     def _sign(self, options: str, ref: ModelRef) -> None:
-        """Writes the entry's MAC, in a file of its own."""
         made = mac(self._keys[0], options, ref)
         self._files.pipe_file(self._path(options, "mac"), made.encode())
 

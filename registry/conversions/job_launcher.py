@@ -174,7 +174,6 @@ class JobLauncher:
             return ""
 
     def _remove(self, name: str) -> None:
-        """Deletes the Job and its pod."""
         try:
             self._client.delete(self._jobs, name, propagation_policy="Background")
         except MissingError:

@@ -206,7 +206,6 @@ async def _status(process: Process) -> int | None:
 
 
 def _crash(status: int | None, errors: Path) -> ConversionFailure:
-    """What an end without a result means."""
     if status is None:
         how = "closed its output and went on"
     elif status == -signal.SIGKILL:

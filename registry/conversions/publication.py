@@ -51,6 +51,7 @@ from registry.packages.triton_config import render, render_generation, render_pa
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 16 << 30
+_PUBLISH_SECONDS = 1800.0  # a store that hangs must not hold up other versions for ever
 _SCRATCH = "publication-"
 
 _NEEDED = frozenset({MODEL_ONNX, CONFIG_PYTHON})
@@ -74,7 +75,6 @@ class PublishingLauncher:
         registered: what MLflow says of a version, by model and number.
         work_dir: for the copies of packages while they are proved.
         most_bytes: of one package.
-        timeout_seconds: a store that hangs must not hold up other versions for ever.
     """
 
     def __init__(
@@ -87,7 +87,6 @@ class PublishingLauncher:
         registered: Registered,
         work_dir: Path,
         most_bytes: int = MOST_BYTES,
-        timeout_seconds: float = 1800.0,
     ) -> None:
         self._launcher = launcher
         self._store = store
@@ -96,7 +95,6 @@ class PublishingLauncher:
         self._registered = registered
         self._work_dir = work_dir
         self._most_bytes = most_bytes
-        self._timeout = timeout_seconds
 
     def clean(self) -> None:
         """Removes what an earlier controller that was killed left on the disk."""
@@ -119,9 +117,9 @@ class PublishingLauncher:
                 if isinstance(result, ConversionFailure):
                     return result
                 published = asyncio.to_thread(self._publish, request, result.ref, url)
-                return await asyncio.wait_for(published, self._timeout)
+                return await asyncio.wait_for(published, _PUBLISH_SECONDS)
             except TimeoutError:
-                reason = f"its package could not be published within {self._timeout:g} s"
+                reason = f"its package could not be published within {_PUBLISH_SECONDS:g} s"
                 return ConversionFailure(reason=reason, by_version=False)
             finally:
                 # Shielded: being cancelled once more must not leave the folder behind.
@@ -160,14 +158,7 @@ class PublishingLauncher:
 def refusal(
     manifest: Manifest, ref: ModelRef, request: ConversionRequest, version: RegisteredVersion
 ) -> str:
-    """Why a package is not the one that was asked for; empty if it is.
-
-    Args:
-        manifest: of the package, proved against its name.
-        ref: what the conversion says that it made.
-        request: what it was asked to make.
-        version: what MLflow says of the version.
-    """
+    """Why a package is not the one that was asked for; empty if it is."""
     stable = request.stable
     reasons = (
         _other_version(manifest, ref, version),

@@ -32,12 +32,7 @@ def staging_url(request: ConversionRequest, key: bytes) -> str:
 
 
 class StagingFolders:
-    """The folders that this controller uses, and those that others left.
-
-    Args:
-        store_url: of the packages.
-        keys: of this controller, the newest first.
-    """
+    """The folders that this controller uses, and those that others left."""
 
     def __init__(self, store_url: str, keys: Sequence[bytes]) -> None:
         self._url = _all_of(store_url)

@@ -31,12 +31,10 @@ from registry.convert.parity.proof import Comparison, Proof, prove_engine, requi
 from registry.convert.steps import (
     EngineParts,
     Report,
-    choose_compared_texts,
-    encode_texts,
+    compare_with_original,
     evaluation_of,
     load_original,
     manifest_of,
-    signature_of,
     write_common,
 )
 from registry.packages.store import PackageStore
@@ -82,22 +80,11 @@ def convert(
         dense=weights.lay_out(original, folder),
         normalise=bool(original.pooling and original.pooling.normalise),
     )
-    compared = choose_compared_texts(downloaded, built)
     device, gpu = packed_engine.device_here(gpu=request.device is DeviceKind.GPU)
-    where = f" on {gpu}" if gpu else ""
-    report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts{where}")
-    reference, reference_name = answers(compared)
-    width = reference.shape[1]
-    signature = signature_of(request, original, built, width)
-    comparison = Comparison(
-        task=original.task,
-        multi_label=original.multi_label,
-        texts=encode_texts(compared, built, ()),
-        reference=reference,
-        reference_name=reference_name,
-        min_neighbours=request.serving.min_neighbours,
-        device=gpu,
+    comparison, signature = compare_with_original(
+        request, downloaded, built, answers, report, gpu=gpu
     )
+    width = comparison.reference.shape[1]
     opener = _Opener(folder, spec, original, request.threads, device)
     precision, engine, proof = _fastest(comparison, opener, precisions)
     profile = profile_of(

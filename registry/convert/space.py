@@ -33,11 +33,6 @@ _FORM = 1  # of what is hashed: another one makes another space of every version
 def space_of(original: OriginalTextModel, built: Tokeniser, code: bytes | None) -> str:
     """The digest, 12 hexadecimal characters; empty if the version gives no vectors.
 
-    Args:
-        original: the version as it was registered.
-        built: its tokeniser as it will be published.
-        code: that the version brings for gateways.
-
     Raises:
         VersionError: weights or a graph that can't be read.
     """

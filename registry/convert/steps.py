@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from contracts.endpoint import Phase, Precision
+from contracts.endpoint import EngineChoice, Phase, Precision
 from contracts.manifest import CODE, TOKENIZER, EngineKind, FixedSpec, Manifest, PackedSpec
 from contracts.profile import ReferenceProfile
 from contracts.tasks import QUERY, RELEVANCE
@@ -31,7 +31,7 @@ from registry.convert.flavours.sides import DOCUMENT
 from registry.convert.forms import FORMS, AgreementKind
 from registry.convert.package import created_by, proofs
 from registry.convert.parity.engine import TokenisedTexts, encode
-from registry.convert.parity.proof import Proof
+from registry.convert.parity.proof import Comparison, Proof
 from registry.convert.parity.same_tokens import of_file, require_same_tokens, special_texts
 from registry.convert.parity.verify import FEWEST_FOR_NEIGHBOURS, values_of
 from registry.convert.space import space_of
@@ -236,6 +236,47 @@ def signature_of(
     if request.stable is not None and (broken := request.stable.broken_by(signature)):
         raise VersionError(broken)
     return signature
+
+
+def require_no_packed(request: ConversionRequest, what: str) -> None:
+    """Refuses the packed engine for what it can't run; raises ``VersionError``."""
+    if request.serving.engine is EngineChoice.PACKED:
+        raise VersionError(
+            f"the packed engine was asked for, and {what} has none: leave spec.serving.engine at "
+            "auto"
+        )
+
+
+def compare_with_original(
+    request: ConversionRequest,
+    downloaded: DownloadedVersion,
+    built: tokeniser.Tokeniser,
+    answers: Answers,
+    report: Report,
+    *,
+    inputs: tuple[TensorSpec, ...] = (),
+    gpu: str = "",
+) -> tuple[Comparison, Signature]:
+    """What engines are compared with, and what callers will rely on; raises ``VersionError``.
+
+    ``inputs`` are of an engine that pads; ``gpu`` is the one that engines run on, if they do.
+    """
+    original = downloaded.original
+    compared = choose_compared_texts(downloaded, built)
+    where = f" on {gpu}" if gpu else ""
+    report(Phase.VERIFYING, f"comparing with the original over {len(compared.texts)} texts{where}")
+    reference, reference_name = answers(compared)
+    signature = signature_of(request, original, built, reference.shape[1])
+    comparison = Comparison(
+        task=original.task,
+        multi_label=original.multi_label,
+        texts=encode_texts(compared, built, inputs),
+        reference=reference,
+        reference_name=reference_name,
+        min_neighbours=request.serving.min_neighbours,
+        device=gpu,
+    )
+    return comparison, signature
 
 
 @dataclass(frozen=True)

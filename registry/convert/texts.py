@@ -113,7 +113,6 @@ def _read_bundled() -> tuple[str, ...]:
 
 
 def _evaluation(rows: Sequence[_Row], source: str) -> EvaluationTexts:
-    """The rows of a version's own file."""
     texts = tuple(text for text, _ in rows)
     pairs = tuple(pair for _, pair in rows if pair is not None)
     if pairs and len(pairs) != len(texts):

@@ -184,7 +184,6 @@ def _require_total(tokenizer: Tokenizer) -> None:
 def _spec(
     tokenizer: Tokenizer, original: OriginalTextModel, *, requested_tokens: int, pad_id: int | None
 ) -> TokenizerSpec:
-    """Ids and limits for the manifest."""
     definition = json.loads(tokenizer.to_str())
     named = _read_names(original)
     config = config_of(original.folder)
@@ -264,7 +263,6 @@ def _sides(
 
 
 def _read_names(original: OriginalTextModel) -> dict[str, Any]:
-    """What files beside the vocabulary name its special tokens."""
     return {
         **read_json(original.tokenizer / "special_tokens_map.json"),
         **read_json(original.tokenizer / "tokenizer_config.json"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Skip = Callable[[str], bool]
 
 _MOST_FILES = 2000
+_SILENCE_SECONDS = 30.0  # of the server
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,6 @@ class TrackingServer:
         self,
         uri: str,
         *,
-        timeout_seconds: float = 30.0,
         deadline_seconds: float = 600.0,
         sources: Sequence[str] = (),
     ) -> None:
@@ -58,7 +58,6 @@ class TrackingServer:
 
         Args:
             uri: ``http://`` or ``https://``.
-            timeout_seconds: how long the server may be silent.
             deadline_seconds: after which nothing more is asked for. A file that is on its way then
                 still comes: what bounds the whole conversion bounds it.
             sources: as in ``MlflowConnection``.
@@ -68,7 +67,7 @@ class TrackingServer:
         """
         self._ends = time.monotonic() + deadline_seconds
         try:
-            self._server = MlflowConnection(uri, timeout_seconds=timeout_seconds, sources=sources)
+            self._server = MlflowConnection(uri, timeout_seconds=_SILENCE_SECONDS, sources=sources)
         except SourceUnavailableError as error:
             raise EnvironmentFaultError(str(error)) from error
 

@@ -168,7 +168,6 @@ def _shard(path: Path) -> _Shard:
 
 
 def _merge(shards: Sequence[_Shard], target: Path) -> None:
-    """Writes the tensors of all files into one; a single file is copied as it is."""
     if len(shards) == 1:
         shutil.copyfile(shards[0].path, target)
         return

@@ -47,10 +47,6 @@ def crash_probability(under: CrashCount, usual: CrashCount) -> float:
 
     What is known of the usual rate is a gamma distribution, so that the count is negative binomial
     (Gelman et al., Bayesian Data Analysis, 3rd edition, section 2.6).
-
-    Args:
-        under: a version on trial.
-        usual: without any.
     """
     shape = _PRIOR_ENDS + usual.count
     known = _PRIOR_SECONDS + usual.seconds

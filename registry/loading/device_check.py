@@ -27,13 +27,6 @@ async def check(
 ) -> None:
     """Runs the proof of a package, if it has one.
 
-    Args:
-        triton: holds the package.
-        name: by which Triton knows it.
-        package: folder of its files.
-        manifest: of it.
-        device: of the Triton, as far as it is known.
-
     Raises:
         TritonRefusedError: it strays from the original, with figures, or fails.
         TritonUnavailableError: Triton went away.

@@ -104,15 +104,7 @@ class ProbedTriton(Protocol):
 
 
 class Devices:
-    """One Triton's device, looked at now and then.
-
-    Args:
-        triton: is asked.
-        place: brings the probe's files, by its name; returns what the load call carries.
-        promise: of the operator.
-        every_seconds: between two looks.
-        clock: seconds.
-    """
+    """One Triton's device, looked at now and then."""
 
     def __init__(
         self,
@@ -120,13 +112,11 @@ class Devices:
         place: Callable[[str], Overrides],
         promise: Promise,
         *,
-        every_seconds: float = EVERY_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._triton = triton
         self._place = place
         self._promise = promise
-        self._every_seconds = every_seconds
         self._clock = clock
         self._due_at: float | None = None  # None: at once
         self._seen: ProbeResult | None = None
@@ -191,13 +181,13 @@ class Devices:
         at = self._clock()
         if not now and self._due_at is not None and at < self._due_at:
             return
-        self._due_at = at + self._every_seconds
+        self._due_at = at + EVERY_SECONDS
         try:
             seen = ProbeResult.of(json.loads(await self._ask_probe()))
         except TritonUnavailableError as error:
             self._note(None, f"the probe of devices does not answer: {error}")
         except (TritonRefusedError, OSError, ValueError) as error:
-            self._due_at = at + _REFUSED_TIMES * self._every_seconds
+            self._due_at = at + _REFUSED_TIMES * EVERY_SECONDS
             self._note(None, f"the probe of devices fails: {error}")
         else:
             believed = self._believes(seen)

@@ -16,12 +16,7 @@ _WRITE_SECONDS = 30.0  # between two writes of how long Triton was watched
 
 
 class LedgerFile:
-    """The one writer of a ledger.
-
-    Args:
-        path: of the file.
-        now: unix time, seconds.
-    """
+    """The one writer of a ledger."""
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self._path = path

@@ -405,7 +405,6 @@ class Loader:
         return self._sizing.differs(want, running, loaded)
 
     async def _load(self, want: Want, running: ModelInstances | None) -> None:
-        """Brings a package in, or takes up one that Triton runs already."""
         name = want.ref.triton_model
         started = time.monotonic()
         try:
@@ -637,13 +636,13 @@ class Loader:
                 for name, model in sorted(self._loaded.items())
                 if self._idling.is_idle(name)
             ),
-            asleep=self._asleep(wants),
+            asleep=self._list_sleeping(wants),
             wake_address=self._options.wake_address,
             wake_key=self._options.wake_key,
         )
         await self._reporter.report(report)
 
-    def _asleep(self, wants: tuple[Want, ...]) -> dict[str, float]:
+    def _list_sleeping(self, wants: tuple[Want, ...]) -> dict[str, float]:
         """What sleeps, and how long its last load took, seconds; 0 if that is not known."""
         found = {}
         for want in wants:

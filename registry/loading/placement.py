@@ -67,11 +67,7 @@ class _Layout:
 
 
 class Placement(ABC):
-    """A way to bring models to one Triton.
-
-    Args:
-        pyfunc: what the Python of a version may take.
-    """
+    """A way to bring models to one Triton."""
 
     def __init__(self, pyfunc: PyfuncLimits = _USUAL) -> None:
         self._pyfunc = pyfunc

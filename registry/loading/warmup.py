@@ -267,7 +267,6 @@ async def _median(
 
 
 async def _on_each(infer: Infer, manifest: Manifest, tensors: Tensors, copies: int) -> None:
-    """A batch at the same time for each copy: Triton gives each to one that is free."""
     await asyncio.gather(*(_run(infer, manifest, tensors) for _ in range(copies)))
 
 

@@ -125,7 +125,6 @@ class Witness:
             await self._leave()
 
     async def _load(self, backends: tuple[str, ...], place: Callable[[str], Overrides]) -> None:
-        """By the first backend that Triton has."""
         for position, backend in enumerate(backends, start=1):
             overrides = await asyncio.to_thread(place, backend)
             try:

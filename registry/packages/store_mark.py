@@ -5,19 +5,19 @@ only. The mark is made of the key that signs the index of conversions, so that a
 other name; it says nothing about the key. Beside it lies who that is, for people, and when its
 controller last gave a sign of life. A mark without signs of life for a month is taken over, or at
 once by ``headrace packages free``. It never decides by the file beside the mark alone whose the
-store is: earlier releases wrote none.
+store is: a controller may be killed between the two.
 """
 
 import hmac
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 
 import fsspec
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.durations import humanise
+from contracts.instants import date_and_time
 from registry.packages.store import StoreError, check_size, list_sizes, translate_errors
 
 log = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ class MarkFacts(BaseModel):
     since: float
     seen: float
 
-    def told(self, now: float) -> str:
+    def describe(self, now: float) -> str:
         """Who, since when, and when it last gave a sign of life."""
-        since = datetime.fromtimestamp(self.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        since = f"{date_and_time(self.since)} UTC"
         seen = humanise(max(0.0, now - self.seen))
         return f"{self.owner or 'unnamed'}, since {since}, last sign of life {seen} ago"
 
@@ -154,7 +154,9 @@ class StoreMark:
             if facts is None or now - facts.seen < STALE_SECONDS:
                 return self._refusal(facts)
             log.warning(
-                "takes over the package store %s of another release: %s", self._url, facts.told(now)
+                "takes over the package store %s of another release: %s",
+                self._url,
+                facts.describe(now),
             )
         if found != self._marks[0]:
             files.write(FILE, self._marks[0])
@@ -174,7 +176,7 @@ class StoreMark:
         return self._refusal(files.facts()) if found not in ("", *self._marks) else ""
 
     def _refusal(self, facts: MarkFacts | None) -> str:
-        who = "" if facts is None else f" ({facts.told(self._now())})"
+        who = "" if facts is None else f" ({facts.describe(self._now())})"
         return (
             f"the package store {self._url} belongs to another release of Headrace{who}, and each "
             f"would remove the other's packages: give each a URL of its own, such as "

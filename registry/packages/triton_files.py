@@ -10,12 +10,7 @@ _FOLDERS = (_REGISTRY / "loading" / "triton_files", _REGISTRY.parent / "triton")
 
 
 def triton_file(model: str, name: str = "model.py") -> Path:
-    """A file of one of Triton's models; raises ``FileNotFoundError``.
-
-    Args:
-        model: its folder, such as ``python_model``.
-        name: of the file.
-    """
+    """A file of one of Triton's models; raises ``FileNotFoundError``."""
     for folder in _FOLDERS:
         path = folder / model / name
         if path.is_file():

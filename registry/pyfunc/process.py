@@ -283,7 +283,6 @@ class PyfuncProcess:
         return PyfuncError(why)
 
     def _explain_end(self) -> str:
-        """How the process has ended."""
         process = self._process
         if process is None:
             return "it was never started"

@@ -194,7 +194,6 @@ class Controller:
                 metrics.SICK_TRITONS.labels(pool, loader).set(1)
 
     def _take(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
-        """Takes the endpoints that there are now."""
         listed = {endpoint.name: endpoint for endpoint in endpoints}
         for gone in self._listed.keys() - listed.keys():
             self._queue.drop(gone)
@@ -217,7 +216,6 @@ class Controller:
         self._listed = listed
 
     def _has_work(self, endpoint: ModelEndpoint, now: float) -> bool:
-        """Whether to reconcile an endpoint in this pass."""
         last = self._outcomes.get(endpoint.name)
         if last is None or last.seen is None or not last.written:
             return True
@@ -280,7 +278,7 @@ class Controller:
                 self._tasks, timeout=left, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
-                self._queue.done(self._tasks.pop(task))
+                self._queue.finish(self._tasks.pop(task))
                 task.result()
             if not done and left is not None:
                 return
@@ -444,7 +442,7 @@ class Controller:
         )
         options = target.options if target else ""
         decision = plan(endpoint.spec, placed, seen, now, keep_seconds=keep)
-        unguarded = _unguarded(endpoint, seen)
+        unguarded = _explain_unguarded(endpoint, seen)
         notes = (
             *self._notes.get(endpoint.name, ()),
             *([unguarded] if unguarded else ()),
@@ -606,7 +604,7 @@ def _list_followed(status: EndpointStatus) -> tuple[object, ...]:
     return status.routes, held, status.pools, status.loading, salt
 
 
-def _unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
+def _explain_unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:
     """Why gateways refuse all callers of the guardrail: as far as stable's labels are known."""
     wanted, stable = endpoint.spec.guardrail, seen.stable
     if wanted is None or endpoint.status.stable is None:

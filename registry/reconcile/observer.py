@@ -105,14 +105,7 @@ class EndpointObserver:
         device: DeviceKind = DeviceKind.CPU,
         crossing: DeviceKind | None = None,
     ) -> tuple[ObservedState, PlannedVersion | None]:
-        """What is, and the version that should be stable.
-
-        Args:
-            endpoint: as it is stored.
-            snapshot: of MLflow.
-            device: of the Tritons that answer.
-            crossing: the other kind that the endpoint moves to; None if it moves to none.
-        """
+        """What is, and the version that should be stable."""
         model = snapshot.models.get(endpoint.spec.model) if snapshot else None
         versions = self._versions(endpoint, snapshot, device)
         seen = ObservedState(versions)

@@ -142,9 +142,9 @@ def plan(
         return PlanDecision(status)
     target = choose_version(spec, status, seen)
     if target is None or _is_settled(status, target, seen):
-        return PlanDecision(_idle(spec, _left(spec, status, target, seen, now), seen))
+        return PlanDecision(_idle(spec, _leave(spec, status, target, seen, now), seen))
     candidate = _follow(status.candidate, target, seen)
-    status = _left(spec, status, target, seen, now)
+    status = _leave(spec, status, target, seen, now)
     if seen.refused:
         reason = "; ".join(seen.refused)
         return PlanDecision(_prepare(status, _in_phase(candidate, Phase.BLOCKED, reason), now))
@@ -314,7 +314,7 @@ _WHILE = {
 }
 
 
-def _left(
+def _leave(
     spec: EndpointSpec,
     status: EndpointStatus,
     target: PlannedVersion | None,
@@ -524,7 +524,6 @@ def _plan_crossing(
 
 
 def _cancel_crossing(status: EndpointStatus) -> EndpointStatus:
-    """Returns the status without a move to another pool."""
     return status.model_copy(update={"next_pool": "", "next_packages": (), "loading": ()})
 
 
@@ -613,7 +612,6 @@ def _block(status: EndpointStatus, candidate: Candidate, reason: str, now: float
 def _in_phase(
     candidate: Candidate, phase: Phase, reason: str = "", **update: float | None
 ) -> Candidate:
-    """The candidate in another phase."""
     return candidate.model_copy(update={"phase": phase, "reason": reason, **update})
 
 

@@ -69,14 +69,7 @@ def _find_cordoned(names: Iterable[str], held: HeldPackages) -> tuple[str, ...]:
 def device_of(
     spec: EndpointSpec, status: EndpointStatus, held: HeldPackages, *, refused: bool
 ) -> DeviceKind:
-    """What the Tritons that answer the endpoint compute on, for which its versions are converted.
-
-    Args:
-        spec: names the pool.
-        status: as it was.
-        held: what the Tritons of each pool say.
-        refused: the spec is above a ceiling, so that nothing moves.
-    """
+    """What the endpoint's Tritons compute on, for which its versions are converted."""
     if status.stable is None and spec.pool != status.pool and not refused:
         return _device_in(spec.pool, held, DeviceKind.CPU)
     return _device_in(status.pool, held, status.device)
@@ -134,11 +127,6 @@ def next_loaders(
     package that ends its Triton, or fills it, ends one of them, and callers of other versions never
     wait for all Tritons at once. Those that failed to load it, or whose Triton is silent, hold
     nobody up: they go on trying at their own pace, and the next one is asked.
-
-    Args:
-        loaders: of the pool, that gave a sign of life lately.
-        ref: the package.
-        before: those that were named before, which go on.
     """
     missing = [each for each in loaders if all(model.ref != ref for model in each.loaded)]
     failing = [
@@ -184,15 +172,7 @@ def crossing_notes(
     crossing: DeviceKind | None,
     fault: str,
 ) -> Iterator[str]:
-    """What people should know of kinds of devices, in sentences.
-
-    Args:
-        spec: names the pool.
-        status: as it is written.
-        held: what the Tritons of each pool say.
-        crossing: the other kind of device that the endpoint moves to.
-        fault: why its stable version can't be served there.
-    """
+    """What people should know of kinds of devices, in sentences."""
     if len(held.of(status.pool).devices) > 1:
         yield (
             f"the Tritons of the pool {status.pool} compute on CPUs and on GPUs, and versions are "

@@ -24,13 +24,7 @@ class EndpointsTakenError(Exception):
 
 
 class ReleaseClaim:
-    """One release's claim on the endpoints of one namespace or folder.
-
-    Args:
-        store: of the heartbeat beside the endpoints.
-        keys: of this release, the newest first; never empty.
-        place: where the endpoints are, for people.
-    """
+    """One release's claim on the endpoints of one namespace or folder."""
 
     def __init__(self, store: Heartbeats, keys: Sequence[bytes], place: str) -> None:
         self._store = store
@@ -44,11 +38,7 @@ class ReleaseClaim:
         return self._marks[0]
 
     def refusal(self, pause: Callable[[float], object]) -> str:
-        """Why this release can't have the endpoints, else nothing.
-
-        Args:
-            pause: waits the given seconds; called only if there is another release's heartbeat.
-        """
+        """Why this release can't have the endpoints, else nothing."""
         if not self.explain_conflict():
             return ""
         self._left = _number_of(self._store.get())

@@ -83,10 +83,6 @@ class HeldInPool:
         any that is ready nothing counts as loaded. Nor does a Triton that has yet to load what
         another serves already: gateways go to the other, and callers would change their arm for
         some seconds whenever a Triton is added.
-
-        Args:
-            target: version number that the spec wants, None if unknown.
-            routed: packages that the endpoint's requests go to now.
         """
         awaited = {
             ref

@@ -17,12 +17,6 @@ def note_sleep(
 
     It falls asleep when every loader of the pool holds it and calls it idle. It wakes when any of
     them holds it and does not, or when it is needed for more than callers.
-
-    Args:
-        spec: may say that it never sleeps.
-        status: as everything else has left it.
-        held: what the Tritons of each pool hold.
-        now: unix time, seconds.
     """
     stable = status.stable
     if stable is None or not spec.sleeps or not is_at_rest(status):

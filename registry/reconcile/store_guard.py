@@ -68,7 +68,6 @@ class StoreTimeoutGuard:
         return asked
 
     def _refuse(self) -> None:
-        """Raises while it is no use to ask."""
         if self._now() < self._paused_until or self._hanging:
             raise StoreUnavailableError(self._fault)
 

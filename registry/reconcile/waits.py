@@ -44,18 +44,7 @@ def list_waits(
     before: Iterable[Wait] = (),
     now: float,
 ) -> tuple[Wait, ...]:
-    """All that is waited for, each with since when.
-
-    Args:
-        spec: of the endpoint.
-        status: as everything else has left it.
-        seen: what the pass went by.
-        snapshot: of MLflow; None if it was never read.
-        sick: sentences about Tritons of its pools that refuse what is good.
-        fault: what Headrace itself failed at in this pass, in words.
-        before: what was waited for at the last pass.
-        now: unix time, seconds.
-    """
+    """All that is waited for, each with since when."""
     found = [_wait(WaitsFor.FAULT, fault)] if fault else []
     found += _endpoints_own(spec, status, seen, snapshot, sick)
     if status.candidate is not None:
@@ -210,7 +199,6 @@ def _find_preparation(
 
 
 def _describe_unloaded(candidate: Candidate, seen: ObservedState) -> str:
-    """Which Tritons have yet to load the version."""
     lacking = sorted(
         report.loader
         for report in judge(seen.loaders).deciding(seen.loaders)

@@ -71,7 +71,7 @@ class WorkQueue:
                 return self._take(tenant, urgent=urgent)
         return None
 
-    def done(self, key: str) -> None:
+    def finish(self, key: str) -> None:
         """The work on a key has ended."""
         tenant = self._running.pop(key)
         self._of_tenant[tenant] -= 1

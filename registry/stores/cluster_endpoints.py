@@ -205,7 +205,6 @@ class KubernetesEndpointStore:
 
 
 def _differs_beside_status(endpoint: ModelEndpoint, before: ModelEndpoint) -> bool:
-    """Whether its spec or annotations are to be written."""
     wanted = endpoint.spec, endpoint.metadata.annotations
     return wanted != (before.spec, before.metadata.annotations)
 

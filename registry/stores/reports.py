@@ -43,9 +43,6 @@ class Reports(Protocol):
     def beat(self, report: LoaderReport) -> None:
         """Says that the loader lives, and that its report stands but for its time.
 
-        Args:
-            report: as it was put, with the time of the heartbeat.
-
         Raises:
             OSError: it can't be written.
         """

@@ -223,7 +223,6 @@ class ClusterClient:
     def _call_on(
         self, collection: Collection, verb: str, method: Callable[..., Any], **options: object
     ) -> Object:
-        """A call on a collection, or on one object of it."""
         name = options.get("name")
         what = f"{verb} {collection.path_of(str(name)) if name else collection.path}"
         answer = _object(self._data(what, method, **_names(collection), **options), what)

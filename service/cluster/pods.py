@@ -65,14 +65,6 @@ def page(
 ) -> tuple[int, str]:
     """Status and text of a page that a pod serves over HTTP.
 
-    Args:
-        client: of the API server.
-        namespace: the pod's.
-        pod: its name.
-        port: of the pod.
-        path: of the page.
-        seconds: that each part of the answer may take.
-
     Raises:
         OSError: no answer in time, or none that is HTTP; and as ``ClusterClient.ask``.
     """
@@ -205,6 +197,5 @@ def _unix(time: object) -> float:
 
 
 def _first_line(message: object) -> str:
-    """The first line of a message."""
     line = str(message or "").strip().partition("\n")[0]
     return line if len(line) <= _MOST else f"{line[: _MOST - 3]}..."

@@ -409,6 +409,5 @@ def _are_same(one: Iterable[object], other: Iterable[object]) -> bool:
 def _with_heartbeat(
     report: LoaderReport, instance: str, beats: Mapping[tuple[str, str], float]
 ) -> LoaderReport:
-    """With the time of its last heartbeat."""
     at = beats.get((report.loader, instance), report.at)
     return report if at <= report.at else report.model_copy(update={"at": at})

@@ -162,7 +162,6 @@ class Watch:
         return frozenset(kept)
 
     def _follow(self) -> None:
-        """Takes events until the server ends the watch."""
         pace = self._pace
         seconds = min(pace.watch_seconds, pace.second_look_seconds if self._lost else math.inf)
         stream = self._reader.watch(

@@ -22,6 +22,7 @@ PROGRAMS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_has_them_before_it_loads_a_library_that_reads_them(program: str) -> None:
     code = (

@@ -416,6 +416,7 @@ importlib.import_module(sys.argv[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("image", "module"),
     [

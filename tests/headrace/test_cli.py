@@ -449,6 +449,7 @@ def test_commands_and_forms_are_completed(tmp_path: Path) -> None:
     assert completed(tmp_path, "get", "-o", "y") == ["yaml"]
 
 
+@pytest.mark.slow
 def test_the_program_begins_without_what_only_services_need() -> None:
     heavy = [
         "fastapi",
@@ -507,7 +508,7 @@ class Finder:
 sys.meta_path.insert(0, Finder())
 import headrace.cli
 from headrace.commands import (
-    doctor, endpoints, keys, migrate, models, predict, replay, rollout, stats, status, up
+    doctor, endpoints, keys, models, predict, replay, rollout, stats, status, up
 )
 from service.cluster import access
 from registry.stores import cluster_endpoints, heartbeats
@@ -515,6 +516,7 @@ import service.cluster.reports
 """
 
 
+@pytest.mark.slow
 def test_the_package_alone_brings_what_commands_on_a_cluster_import() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     name = re.compile(r"[\w-]+")

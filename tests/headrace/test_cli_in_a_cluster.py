@@ -7,8 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from fake_controller import FakeController
@@ -31,7 +34,7 @@ from contracts.endpoint import (
 from contracts.loading import LoaderReport
 from contracts.model import ModelRef
 from contracts.rollout import COMMAND_BY_PREFIX, COMMAND_PREFIX, Command
-from headrace.cli import app
+from headrace.cli import app, complete_for_kubectl
 from headrace.program import PLUGIN
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.cluster_reports import KubernetesReports
@@ -349,23 +352,38 @@ def test_kubectl_is_told_what_may_follow_its_plugin(
     assert told_kubectl(tone_of_the_context, *words) == [*found, ":0"]
 
 
+@pytest.mark.slow
 def test_kubectl_is_told_the_commands_where_nothing_was_written_yet(
     tone_of_the_context: Path,
 ) -> None:
-    *commands, directive = told_kubectl(tone_of_the_context)
+    code = "from headrace.cli import complete_for_kubectl as it; it()"
+    said = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        capture_output=True, text=True, check=True, timeout=300,
+        env=of_kubectl(tone_of_the_context),
+    )  # fmt: skip
+    *commands, directive = said.stdout.split()
     assert {"apply", "get", "rollout"} <= set(commands)
     assert directive == ":0"
 
 
 def told_kubectl(config: Path, *words: str) -> list[str]:
     """What the program prints that kubectl asks to complete a line; kubectl skips empty lines."""
-    code = "from headrace.cli import complete_for_kubectl as it; it()"
-    said = subprocess.run(
-        [sys.executable, "-P", "-c", code, *words],
-        capture_output=True, text=True, check=True, timeout=300,
-        env={"PATH": os.environ["PATH"], "KUBECONFIG": str(config), "HOME": "/nonexistent"},
-    )  # fmt: skip
-    return said.stdout.split()
+    said = StringIO()
+    with (
+        mock.patch.dict(os.environ, of_kubectl(config), clear=True),
+        mock.patch.object(sys, "argv", ["kubectl_complete-headrace", *words]),
+        redirect_stdout(said),
+        pytest.raises(SystemExit) as ended,
+    ):
+        complete_for_kubectl()
+    assert not ended.value.code
+    return said.getvalue().split()
+
+
+def of_kubectl(config: Path) -> dict[str, str]:
+    """The environment that kubectl gives it."""
+    return {"PATH": os.environ["PATH"], "KUBECONFIG": str(config), "HOME": "/nonexistent"}
 
 
 def completed(config: Path, *words: str) -> list[str]:

@@ -243,8 +243,8 @@ def test_a_tokeniser_that_belies_its_definition_learns_no_words(
     encoders: dict[str, TextEncoder],
 ) -> None:
     encoder = encoders["bert"]
-    assert encoder._proven(WordTable(encoder._ids_of_words)) is not None
-    assert encoder._proven(WordTable(lambda words: [(7,) for _ in words])) is None
+    assert encoder._prove(WordTable(encoder._ids_of_words)) is not None
+    assert encoder._prove(WordTable(lambda words: [(7,) for _ in words])) is None
 
 
 @pytest.mark.parametrize("broken", [b"", b"{}", b"\xff\xfe", b"[1, 2]", b'{"model": 3}'])

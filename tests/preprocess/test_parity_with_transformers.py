@@ -26,7 +26,7 @@ from preprocess.tasks import HEADS
 from preprocess.tasks.question_answering import answers
 from preprocess.tasks.sparse import weights
 from preprocess.tasks.token_classification import entities
-from preprocess.vectors import VectorPrecision, quantised, ranges_of, unit
+from preprocess.vectors import VectorPrecision, quantise, ranges_of, unit
 from preprocess.windows import ContextEncoder, WindowEncoder
 from registry.convert import tokeniser
 from registry.convert.flavours.detect import detect
@@ -569,7 +569,7 @@ def test_prompts_and_forms_of_vectors_are_those_of_sentence_transformers(
     np.testing.assert_allclose(unit(found[:, :8]), short, atol=TOLERANCE, rtol=TOLERANCE)
     half = len(found) // 2
     for precision in VectorPrecision:
-        made = quantised(found[half:], precision, ranges_of(found[:half]))
+        made = quantise(found[half:], precision, ranges_of(found[:half]))
         theirs = quantize_embeddings(
             found[half:], precision.value, calibration_embeddings=found[:half]
         )

@@ -20,7 +20,7 @@ from preprocess.scores import sigmoid
 from preprocess.tasks import HEADS, SecondText
 from preprocess.tasks.generation import FINISHES, values_of
 from preprocess.tasks.head import Side
-from preprocess.tasks.ranking import ranked
+from preprocess.tasks.ranking import rank_logits
 
 _finite = st.floats(-30, 30, width=32)
 logits = hnp.arrays(np.float32, st.tuples(st.integers(1, 6), st.just(1)), elements=_finite)
@@ -71,7 +71,7 @@ def test_every_task_has_a_head_and_gives_the_outputs_that_it_declares(task: Task
 def test_a_ranking_keeps_every_text_once_and_equal_ones_in_order(
     values: NDArray[np.float32],
 ) -> None:
-    order, scores, sorted_logits = ranked(values)
+    order, scores, sorted_logits = rank_logits(values)
     assert sorted(order) == list(range(len(values)))
     assert sorted_logits == sorted(values[:, 0].tolist(), reverse=True)
     assert scores == sigmoid(np.array(sorted_logits, np.float32)).tolist()
@@ -81,7 +81,7 @@ def test_a_ranking_keeps_every_text_once_and_equal_ones_in_order(
 
 def test_logits_whose_probabilities_are_equal_are_still_ranked() -> None:
     values = np.array([[20.0], [25.0]], np.float32)
-    order, scores, _ = ranked(values)
+    order, scores, _ = rank_logits(values)
     assert (list(order), scores[0] == scores[1]) == ([1, 0], True)
 
 

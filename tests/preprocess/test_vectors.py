@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from preprocess.vectors import VectorPrecision, quantised, ranges_of, unit
+from preprocess.vectors import VectorPrecision, quantise, ranges_of, unit
 
 Floats = NDArray[np.float32]
 
@@ -32,11 +32,11 @@ def test_a_unit_vector_has_length_one_and_the_same_direction(values: Floats) -> 
 
 @given(vectors)
 def test_bits_say_which_values_are_above_zero(values: Floats) -> None:
-    bits = quantised(values, VectorPrecision.UBINARY)
+    bits = quantise(values, VectorPrecision.UBINARY)
     assert bits.dtype == np.uint8
     unpacked = np.unpackbits(bits.astype(np.uint8), axis=1)[:, : values.shape[1]]
     np.testing.assert_array_equal(unpacked, values > 0)
-    signed = quantised(values, VectorPrecision.BINARY)
+    signed = quantise(values, VectorPrecision.BINARY)
     assert signed.dtype == np.int8
     np.testing.assert_array_equal(signed.astype(int) + 128, bits)
 
@@ -47,10 +47,10 @@ def test_bytes_lie_between_the_ranges_ends_and_keep_the_order(
 ) -> None:
     width = min(values.shape[1], others.shape[1])
     ranges = ranges_of(values[:, :width])
-    unsigned = quantised(others[:, :width], VectorPrecision.UINT8, ranges).astype(int)
+    unsigned = quantise(others[:, :width], VectorPrecision.UINT8, ranges).astype(int)
     assert unsigned.min() >= 0
     assert unsigned.max() <= 255
-    signed = quantised(others[:, :width], VectorPrecision.INT8, ranges).astype(int)
+    signed = quantise(others[:, :width], VectorPrecision.INT8, ranges).astype(int)
     np.testing.assert_array_equal(signed + 128, unsigned)
     steps = np.where(ranges[1] > ranges[0], (ranges[1] - ranges[0]) / 255, 1)
     inside = (others[:, :width] >= ranges[0]) & (others[:, :width] <= ranges[1])
@@ -58,10 +58,10 @@ def test_bytes_lie_between_the_ranges_ends_and_keep_the_order(
     apart = np.abs(back - others[:, :width]) / steps
     assert (apart[inside] <= 1.01).all()
     np.testing.assert_array_equal(
-        quantised(others[:, :width][:, :1], VectorPrecision.UINT8, ranges[:, :1]), unsigned[:, :1]
+        quantise(others[:, :width][:, :1], VectorPrecision.UINT8, ranges[:, :1]), unsigned[:, :1]
     )
 
 
 def test_bytes_without_ranges_are_refused() -> None:
     with pytest.raises(ValueError, match="int8 needs the ranges"):
-        quantised(np.ones((1, 2), np.float32), VectorPrecision.INT8)
+        quantise(np.ones((1, 2), np.float32), VectorPrecision.INT8)

@@ -18,7 +18,7 @@ from tried_models import TRIED, Tried, texts
 
 from contracts.endpoint import Precision, ServingOptions
 from contracts.tasks import Task
-from registry.convert import walk
+from registry.convert import padded
 from registry.convert.errors import ConversionError, refuse_panics
 from registry.convert.flavours import detect
 from registry.convert.graph import engine_form
@@ -136,7 +136,7 @@ def by_headrace(folder: Path, work: Path) -> Served:
         allow_remote_code=False, stable=None,
     )  # fmt: skip
     original = detect(folder)
-    graph, built, answers = walk._prepare(request, original, work)
+    graph, built, answers = padded.prepare(request, original, work)
     pairs = (ASKED[0],) * len(ASKED) if original.task is Task.TEXT_RANKING else None
     rows = EvaluationTexts(ASKED, "", own=False, pairs=pairs)
     given = encode_texts(rows, built, engine_form.inputs_of(graph))

@@ -339,9 +339,6 @@ class Xids:
     """What the driver reports of the GPUs that this process may use, from its start.
 
     The library stays open for it: one that is closed forgets whom it has to tell.
-
-    Args:
-        opened: as ``device`` has it.
     """
 
     def __init__(self, opened: Callable[[str], ctypes.CDLL] = ctypes.CDLL) -> None:

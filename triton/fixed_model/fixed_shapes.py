@@ -96,7 +96,6 @@ class FixedShapes:
     def _run_part(
         self, part: Mapping[str, np.ndarray], sizes: Sequence[int], length: int
     ) -> np.ndarray:
-        """One run of rows that the largest shape of a length takes."""
         count, longest = next(iter(part.values())).shape
         bound = self._bound[sizes[bisect_left(sizes, count)], length]
         for name, rows in part.items():

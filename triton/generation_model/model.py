@@ -182,7 +182,6 @@ class TritonPythonModel:
             fail(asked.sender, reason)
 
     def _answer(self, asked: list["GenerationRequest"]) -> None:
-        """Sends the last token of each."""
         self.heartbeat.check()
         for each in asked:
             state = each.state()

@@ -81,12 +81,7 @@ class TritonPythonModel:
 
 
 class Counters:
-    """Triton's counters of this model, which begin at 0; none if its metrics are off.
-
-    Args:
-        model: by Triton's name.
-        version: of its folder.
-    """
+    """Triton's counters of this model, which begin at 0; none if its metrics are off."""
 
     def __init__(self, model: str, version: str) -> None:
         labels = {"model": model, "version": version}
@@ -104,11 +99,7 @@ class Counters:
 
 
 class PackedReplies:
-    """Answers requests by Triton's response senders.
-
-    Args:
-        name: of the output.
-    """
+    """Answers requests by Triton's response senders."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -134,12 +125,7 @@ class PackedReplies:
 
 
 def placed_on(kind: str, number: int) -> str:
-    """The device of an instance, by torch's name for it; refuses a GPU that can't be used.
-
-    Args:
-        kind: of the instance, by Triton's name.
-        number: of the GPU.
-    """
+    """The device of an instance, by torch's name for it; refuses a GPU that can't be used."""
     if kind != GPU:
         return "cpu"
     if why := missing_gpu(number):

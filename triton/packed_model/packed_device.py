@@ -35,11 +35,7 @@ _WAITS = "synchronizing"
 
 
 def missing_gpu(number: int) -> str:
-    """Why this process can't use a GPU, in words; empty if it can.
-
-    Args:
-        number: of the GPU, from 0.
-    """
+    """Why this process can't use a GPU, in words; empty if it can."""
     if torch.version.cuda is None:
         return f"torch {torch.__version__} here was built without CUDA"
     try:
@@ -176,7 +172,6 @@ class OnGpu:
         )
 
     def _capture_all(self, buckets: Iterable[GraphShape]) -> None:
-        """Graphs of all shapes, which share memory."""
         began = time.monotonic()
         torch.cuda.synchronize(self._device)
         pool = torch.cuda.graph_pool_handle()

@@ -61,12 +61,7 @@ class UnsuitableError(Exception):
 
 
 def suits(config: Mapping[str, Any], loader: str) -> str:
-    """Why such a model can't be run without padding; empty if it can.
-
-    Args:
-        config: of ``config.json``.
-        loader: the class of transformers that loads it.
-    """
+    """Why such a model can't be run without padding; empty if it can."""
     kind = str(config.get("model_type", ""))
     known = ", ".join(ARCHITECTURES)
     positions = str(config.get("position_embedding_type") or "absolute")
@@ -330,13 +325,7 @@ class PackedEngine:
         return made
 
     def forward(self, inputs: torch.Tensor, tokens: int, longest: int) -> torch.Tensor:
-        """Answers on the device; nothing here waits for it, or depends on values, on a GPU.
-
-        Args:
-            inputs: from ``inputs``.
-            tokens: of all rows.
-            longest: no row is longer.
-        """
+        """Answers on the device; nothing here waits for it, or depends on values, on a GPU."""
         ids, types, owners, places = inputs[: 4 * tokens].view(4, tokens).unbind(0)
         starts = inputs[4 * tokens :]
         groups = None if self.has_variable_lengths else _groups(starts)
@@ -432,7 +421,6 @@ class _Dense:
 def _load_model(
     folder: Path, loader: str, dtype: torch.dtype, device: torch.device
 ) -> transformers.PreTrainedModel:
-    """The model of the folder's files, on the device, ready to answer."""
     given = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if why := suits(given, loader):
         raise UnsuitableError(why)

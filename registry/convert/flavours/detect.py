@@ -243,7 +243,6 @@ def _require_weights(folder: Path, transformer: Path, refused: Sequence[str]) ->
 
 
 def _has_weights(sentences: Path | None) -> bool:
-    """Whether the transformer of such a model has weights."""
     return sentences is not None and any(_weights(read_pooling(sentences)[0]))
 
 

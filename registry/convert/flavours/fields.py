@@ -274,11 +274,6 @@ NETWORK: Fields = MappingProxyType(
 def require_known(file: str, config: Json, fields: Fields) -> None:
     """Refuses a field that would change answers, or that nothing is known of.
 
-    Args:
-        file: whose name the refusal says.
-        config: what it holds.
-        fields: of this table.
-
     Raises:
         VersionError: with the field's name.
     """

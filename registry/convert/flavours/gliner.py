@@ -63,13 +63,7 @@ def require_served(folder: Path) -> None:
 
 
 def read_model(folder: Path, tokenizer: Path, task: Task | None) -> OriginalTextModel:
-    """The version; raises ``VersionError`` if its files lack something, or for another task.
-
-    Args:
-        folder: with ``gliner_config.json`` and the weights.
-        tokenizer: with the tokeniser's files.
-        task: what the endpoint asks for.
-    """
+    """The version; raises ``VersionError`` if its files lack something, or for another task."""
     config = _config(folder)
     found = Task.ENTITY_RECOGNITION
     if task not in {None, found}:

@@ -98,7 +98,6 @@ def tokenizer_json(folder: Path) -> str:
 
 
 def _pieces(folder: Path) -> list[str]:
-    """The pieces of both languages in the order of their numbers."""
     try:
         numbers: dict[str, int] = json.loads((folder / VOCABULARY).read_bytes())
         pieces = sorted(numbers, key=numbers.__getitem__)

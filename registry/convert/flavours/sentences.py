@@ -45,10 +45,6 @@ def prompts_of(folder: Path) -> tuple[dict[str, str], str | None]:
 def require_class(folder: Path, loaded_by: str) -> None:
     """Refuses a model whose modules its class would leave out, since another is said to be its own.
 
-    Args:
-        folder: with ``modules.json``.
-        loaded_by: the class that the modules are of.
-
     Raises:
         VersionError: what the files say.
     """
@@ -63,10 +59,6 @@ def require_class(folder: Path, loaded_by: str) -> None:
 
 def transformer_config(folder: Path, *, sided: bool = False) -> Json:
     """What the transformer's module says of texts, by whichever name the library gave the file.
-
-    Args:
-        folder: the transformer's.
-        sided: whether queries and documents are read apart.
 
     Raises:
         VersionError: a field that would change answers.

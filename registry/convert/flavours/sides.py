@@ -28,12 +28,6 @@ _SUM, _MEAN = "maxsim", "meanmaxsim"
 def read_sides(folder: Path, transformer: Path, config: Json, tokenizer: Path) -> OriginalSides:
     """Both sides.
 
-    Args:
-        folder: with ``modules.json``.
-        transformer: the transformer's own.
-        config: of the transformer's module.
-        tokenizer: with the tokeniser's files.
-
     Raises:
         VersionError: what its library would not take either, or what is not served.
     """

@@ -78,12 +78,7 @@ def refuse_other_inputs(transformer: Path, *, has_tokeniser: bool) -> None:
 
 
 def require_texts(network: str, taken: Collection[str]) -> None:
-    """Refuses a network by what it takes; raises ``VersionError``.
-
-    Args:
-        network: its class.
-        taken: names of its inputs.
-    """
+    """Refuses a network by what it takes; raises ``VersionError``."""
     for what, names in _TAKES.items():
         if found := next((name for name in names if name in taken), ""):
             raise VersionError(f"{network} reads {what} ({found}), {_SERVED}")

@@ -45,7 +45,7 @@ def to_onnx(loaded: TorchModel, path: Path) -> None:
             # Tracing warns of every branch that it follows; parity is what proves the result.
             warnings.simplefilter("ignore")
             ids = torch.full((_ROWS, _BEFORE), 5, dtype=torch.int64)
-            past = _flat(network(input_ids=ids, use_cache=True).past_key_values)
+            past = flatten_cache(network(input_ids=ids, use_cache=True).past_key_values)
             ids = torch.full((_ROWS, _LENGTH), 5, dtype=torch.int64)
             mask = torch.ones((_ROWS, _BEFORE + _LENGTH), dtype=torch.int64)
             positions = torch.arange(_BEFORE, _BEFORE + _LENGTH)[None].repeat(_ROWS, 1)
@@ -107,7 +107,6 @@ _ALL_TOKENS = 3  # dimensions of logits of all tokens
 
 
 def _keep_last(model: onnx.ModelProto, logits: onnx.ValueInfoProto) -> None:
-    """Takes the last token's logits of those of all tokens."""
     graph = model.graph
     for node in graph.node:
         for place, name in enumerate(node.output):
@@ -141,12 +140,12 @@ def _make_step(network: Any) -> Any:  # noqa: ANN401
                 use_cache=True,
                 return_dict=True,
             )
-            return (result.logits[:, -1].float(), *_flat(result.past_key_values))
+            return (result.logits[:, -1].float(), *flatten_cache(result.past_key_values))
 
     return DecoderStep().eval()
 
 
-def _flat(cache: Any) -> list[Any]:  # noqa: ANN401
+def flatten_cache(cache: Any) -> list[Any]:  # noqa: ANN401
     """Keys and values of each layer in turn, ``[rows, heads, tokens, width]``."""
     return [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
 

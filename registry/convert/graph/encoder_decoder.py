@@ -27,6 +27,7 @@ from registry.convert.graph.decoder import (
     PRESENT,
     SOURCE,
     SOURCE_MASK,
+    flatten_cache,
 )
 from registry.convert.graph.export import OPSET, TorchModel
 
@@ -72,9 +73,6 @@ def token_rules(config: Mapping[str, Any]) -> TokenRules:
 
     What weighs tokens, or follows several texts at once, is left out and named in the log: callers
     get the most likely tokens that are not forbidden, or choose by chance among them.
-
-    Args:
-        config: the fields of transformers' ``GenerationConfig``.
 
     Raises:
         VersionError: a field is not of the form that ``generate`` takes, or has too much in it.
@@ -257,7 +255,7 @@ def _make_reader(network: Any) -> Any:  # noqa: ANN401
                 encoder_attention_mask=mask,
                 use_cache=True,
             )
-            return _flat(result.past_key_values.cross_attention_cache)
+            return tuple(flatten_cache(result.past_key_values.cross_attention_cache))
 
     return PromptReader().eval()
 
@@ -296,11 +294,6 @@ def _make_writer(network: Any, placed: Any) -> Any:  # noqa: ANN401
                 use_cache=True,
             )
             after = result.past_key_values.self_attention_cache
-            return (result.logits[:, -1].float(), *_flat(after))
+            return (result.logits[:, -1].float(), *flatten_cache(after))
 
     return TokenWriter().eval()
-
-
-def _flat(cache: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    """Keys and values of each layer in turn, ``[rows, heads, tokens, width]``."""
-    return tuple(tensor for layer in cache.layers for tensor in (layer.keys, layer.values))

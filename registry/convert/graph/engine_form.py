@@ -228,7 +228,6 @@ def _inner_names(node: onnx.NodeProto) -> set[str]:
 
 
 def _free(graph: onnx.GraphProto, name: str) -> None:
-    """Renames whatever inner tensor has the name that the output is to have."""
     for node in graph.node:
         for index, item in enumerate(node.input):
             if item == name:

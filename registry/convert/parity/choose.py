@@ -127,6 +127,5 @@ def join_reasons(*reasons: str) -> str:
 
 
 def _prove(trial: Trial, built: BuiltEngine, *, fallback: str = "") -> ChosenGraph:
-    """The graph with its whole proof; ``fallback`` says why nothing faster was taken."""
     proof = prove_engine(trial.comparison, built.engine, built.precision, fallback=fallback)
     return ChosenGraph(built.precision, built.model, built.engine, proof)

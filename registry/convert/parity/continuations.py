@@ -18,7 +18,7 @@ from registry.convert.errors import VersionError
 from registry.convert.forms import FORMS
 from registry.convert.graph.decoder import PAST, POSITIONS, SOURCE_MASK
 from registry.convert.parity.engine import GraphEngine
-from registry.convert.parity.verify import broken_limit
+from registry.convert.parity.verify import broken_limit, short
 from registry.packages.token_rules import find_forced_last, mask_forbidden
 
 Floats = NDArray[np.float32]
@@ -74,7 +74,6 @@ class Decoder:
         return tokens[1:], first
 
     def _next(self, logits: Floats, tokens: list[int], stops: Sequence[int], most: int) -> int:
-        """The most likely token that may come."""
         last = find_forced_last(self._rules, tokens, most)
         if last is not None:
             return last
@@ -156,10 +155,10 @@ def prove_continuations(
     parity = Parity(
         texts=len(prompts),
         reference=reference,
-        max_abs_difference=_short(difference.max()),
-        mean_abs_difference=_short(difference.mean()),
-        equal_labels=_short(equal),
-        batch_max_abs_difference=_short(moved.max()),
+        max_abs_difference=short(difference.max()),
+        mean_abs_difference=short(difference.mean()),
+        equal_labels=short(equal),
+        batch_max_abs_difference=short(moved.max()),
         limits=dict(FORMS[Task.TEXT_GENERATION].limits[Precision.FP32]),
     )
     if reason := broken_limit(parity):
@@ -186,8 +185,3 @@ def shares(logits: Floats) -> NDArray[np.float64]:
     shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     found: NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
     return found
-
-
-def _short(value: float | np.floating) -> float:
-    """Six digits, as in ``verify``."""
-    return float(f"{float(value):.6g}")

@@ -102,12 +102,7 @@ class PackedTextEngine:
 
 
 def unsuitable(config: Mapping[str, Any], loader: str) -> str:
-    """Why the packed engine can't run a model, in words; empty if it can.
-
-    Args:
-        config: of its ``config.json``.
-        loader: the class of transformers that loads it.
-    """
+    """Why the packed engine can't run a model, in words; empty if it can."""
     return str(_module().suits(config, loader))
 
 
@@ -137,11 +132,7 @@ def load(folder: Path, settings: Mapping[str, object], device: str) -> PackedTex
 
 
 def device_here(*, gpu: bool) -> tuple[str, str]:
-    """What to prove on in this process: its name for torch, and the GPU's own; the CPU has none.
-
-    Args:
-        gpu: whether the version will be served by GPUs.
-    """
+    """What to prove on in this process: its name for torch, and the GPU's own; the CPU has none."""
     import torch  # noqa: PLC0415
 
     if not gpu or not torch.cuda.is_available():

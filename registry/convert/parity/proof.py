@@ -108,7 +108,6 @@ def _parity(
     *,
     neighbours: bool,
 ) -> Parity:
-    """The parity report of an engine that keeps to its limits."""
     if len(values) != len(comparison.reference):
         raise VersionError(
             f"the graph gives {len(values)} vectors, the original {len(comparison.reference)}"

@@ -109,12 +109,7 @@ def _some_of(tokens: Sequence[str]) -> tuple[str, ...]:
 
 
 def of_file(tokenizer: Tokenizer, max_tokens: int) -> Reader:
-    """What the library of tokenisers itself makes of a version's file.
-
-    Args:
-        tokenizer: of which a copy is taken.
-        max_tokens: of the longest row.
-    """
+    """What the library of tokenisers itself makes of a version's file."""
     own = Tokenizer.from_str(tokenizer.to_str())
     own.no_padding()
     own.enable_truncation(max_tokens)

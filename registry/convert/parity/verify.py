@@ -109,12 +109,12 @@ def compare(
     return Parity(
         texts=len(original) if texts is None else texts,
         reference=reference,
-        max_abs_difference=_short(difference.max()),
-        mean_abs_difference=_short(difference.mean()),
-        equal_labels=None if equal is None else _short(equal),
-        min_cosine=None if cosine is None else _short(cosine),
-        neighbours=None if shared is None else _short(shared),
-        batch_max_abs_difference=_short(batch_difference),
+        max_abs_difference=short(difference.max()),
+        mean_abs_difference=short(difference.mean()),
+        equal_labels=None if equal is None else short(equal),
+        min_cosine=None if cosine is None else short(cosine),
+        neighbours=None if shared is None else short(shared),
+        batch_max_abs_difference=short(batch_difference),
         limits=limits_for(task, precision, min_neighbours),
     )
 
@@ -194,6 +194,6 @@ def batch_invariance(
     return worst
 
 
-def _short(value: float | np.floating) -> float:
+def short(value: float | np.floating) -> float:
     """Six digits: figures enter the package's digest, and noise below them says nothing."""
     return float(f"{float(value):.6g}")

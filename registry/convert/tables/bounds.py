@@ -22,10 +22,6 @@ _LEAF = -1
 def check(model: object, features: int) -> None:
     """Refuses a model with a tree that reads beyond its nodes or beyond a row.
 
-    Args:
-        model: an estimator, with all that it is made of.
-        features: what it was fitted on; parts of a pipeline have their own number.
-
     Raises:
         VersionError: it has one.
     """

@@ -37,11 +37,6 @@ _TIMEOUT_SECONDS = 1200.0
 def install(model: Path, mlflow_version: str, work: Path) -> Path:
     """The folder of the packages.
 
-    Args:
-        model: MLflow's folder of the version.
-        mlflow_version: that logged it; empty if nothing says it.
-        work: scratch.
-
     Raises:
         VersionError: its requirements can't be met.
         EnvironmentFaultError: there is no installer, or the index can't be reached.

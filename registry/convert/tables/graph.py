@@ -18,6 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from contracts.features import ENGINE_FEATURES, Feature, FeatureKind
 from contracts.tasks import ENGINE_OUTPUT, Task
 from registry.convert.errors import VersionError
+from registry.convert.graph import engine_form
 from registry.convert.tables.original import OriginalTableModel, library
 
 _OPSET = {"": 18, "ai.onnx.ml": 3}
@@ -151,19 +152,7 @@ def _end(model: onnx.ModelProto, task: Task) -> None:
     graph.node.append(helper.make_node("Cast", [inner], [name], to=TensorProto.FLOAT))
     del graph.output[:]
     graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, None]))
-    _drop_unused(graph)
-
-
-def _drop_unused(graph: Any) -> None:  # noqa: ANN401 - protobuf's messages have no types
-    """Without the nodes that nothing needs any more: those of predicted labels."""
-    needed = {output.name for output in graph.output}
-    kept = []
-    for node in reversed(graph.node):
-        if needed & set(node.output):
-            needed |= set(node.input)
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(reversed(kept))
+    engine_form.prune(model)  # of what makes predicted labels
 
 
 def _begin(model: onnx.ModelProto, features: Sequence[Feature], layout: GraphLayout) -> None:

@@ -90,14 +90,6 @@ def convert(
 ) -> ModelRef:
     """Makes and publishes the package of a pyfunc.
 
-    Args:
-        request: what is asked for.
-        fetched: the version, its pickles included.
-        version: what it is.
-        store: takes the package.
-        report: is told of each step.
-        install: makes the folder of its packages, see ``environment.install``.
-
     Raises:
         ConversionError: there will be no package, and whose fault that is.
         registry.packages.store.StoreError: the store can't be written.
@@ -146,7 +138,6 @@ def convert(
 def _start(
     request: ConversionRequest, version: TableVersion, site: Path, features: Sequence[Feature]
 ) -> Iterator[PyfuncProcess]:
-    """The process with the opened model, which is ended afterwards."""
     terms = request.pyfunc or PyfuncLimits()
     limits = PyfuncLimits(
         call_seconds=_CALL_SECONDS,
@@ -218,12 +209,6 @@ def learnt_labels(
     """Its labels: those that its metadata names, else those that it answered; none of a regression.
 
     Single numbers are labels if its metadata or the endpoint's task say so.
-
-    Args:
-        named: in its metadata.
-        answers: to rows to compare on.
-        stable: of the version that callers get.
-        asked: the endpoint's task.
 
     Raises:
         VersionError: they can't be learnt, or the answers do not go with those that are named.

@@ -58,12 +58,6 @@ def schema_of(
 ) -> Schema:
     """The features of a version, before the model was asked what it takes.
 
-    Args:
-        columns: of a row.
-        own: its rows.
-        stable: features of the version that callers get.
-        estimator: the opened model, whose encoders may know categories.
-
     Raises:
         VersionError: a feature whose categories nothing tells.
     """
@@ -102,13 +96,7 @@ def _probe_feature(feature: Feature, answers: Callable[[str, Any], bool]) -> Fea
 def prediction(
     original: OriginalTableModel, values: Floats | None, stable: Sequence[Feature] = ()
 ) -> tuple[Feature, ...]:
-    """How a regression's answers are counted; nothing of a classification.
-
-    Args:
-        original: the opened model.
-        values: its answers to its own rows, None if it has too few of them.
-        stable: what is counted of the answers of the version that callers get.
-    """
+    """How a regression's answers are counted; nothing of a classification."""
     if original.labels or (values is not None and values.shape[1] != 1):
         return ()
     numbers = [] if values is None else values[:, 0].tolist()
@@ -191,7 +179,6 @@ def _fitted_categories(estimator: Any) -> dict[str, list[str]]:  # noqa: ANN401 
 
 
 def _transformers(estimator: Any) -> list[tuple[Sequence[Any], Any]]:  # noqa: ANN401 - as above
-    """Fitted parts, with the columns that they read."""
     found: list[tuple[Sequence[Any], Any]] = []
     for _, step in getattr(estimator, "steps", ()):
         found += _transformers(step)

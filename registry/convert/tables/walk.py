@@ -32,7 +32,7 @@ from registry.convert.download import FetchedVersion, lineage
 from registry.convert.errors import VersionError
 from registry.convert.package import created_by, proofs, write_configs
 from registry.convert.parity.engine import GraphEngine
-from registry.convert.parity.verify import broken_limit
+from registry.convert.parity.verify import broken_limit, short
 from registry.convert.tables import graph, rows, schema
 from registry.convert.tables.flavour import TableVersion
 from registry.convert.tables.original import Floats, OriginalTableModel, Row, open_original
@@ -229,10 +229,10 @@ def parity_of(
     parity = Parity(
         texts=len(compared),
         reference=original.reference,
-        max_abs_difference=_short(difference.max()),
-        mean_abs_difference=_short(difference.mean()),
-        equal_labels=None if equal is None else _short(equal),
-        batch_max_abs_difference=_short(np.abs(values[:_ALONE] - alone).max() / size),
+        max_abs_difference=short(difference.max()),
+        mean_abs_difference=short(difference.mean()),
+        equal_labels=None if equal is None else short(equal),
+        batch_max_abs_difference=short(np.abs(values[:_ALONE] - alone).max() / size),
         limits={**LIMITS[task], **_BATCH_LIMIT},
     )
     return parity, values.shape[1]
@@ -344,7 +344,3 @@ def profile_of(
     # Tokens and words mean nothing here, and drift does not watch what a profile leaves out.
     kept = {name: counts for name, counts in found.histograms.items() if name in _OF_ANSWERS}
     return found.model_copy(update={"histograms": kept})
-
-
-def _short(value: float | np.floating) -> float:
-    return float(f"{float(value):.6g}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from front_fakes import PROMPTS, RANGES, Behind, asked, vector
 
-from preprocess.vectors import VectorPrecision, quantised, unit
+from preprocess.vectors import VectorPrecision, quantise, unit
 
 TEXTS = ["a good film", "", "naïve 🎬"]
 VECTORS = np.array([vector(text) for text in TEXTS], np.float32)
@@ -47,7 +47,7 @@ async def test_fewer_dimensions_are_the_first_ones_at_length_one() -> None:
 
 @pytest.mark.parametrize("precision", VectorPrecision)
 async def test_precisions_are_lists_of_numbers_or_their_bytes(precision: VectorPrecision) -> None:
-    wanted = quantised(VECTORS, precision, RANGES)
+    wanted = quantise(VECTORS, precision, RANGES)
     np.testing.assert_array_equal(await openai(precision=precision), wanted)
     packed = await openai(precision=precision, encoding_format="base64")
     raw = [np.frombuffer(base64.b64decode(one), wanted.dtype.newbyteorder("<")) for one in packed]

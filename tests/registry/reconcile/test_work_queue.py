@@ -15,7 +15,7 @@ def drained(queue: WorkQueue) -> list[str]:
     """All keys, each done before the next is taken."""
     keys = []
     while (key := queue.take()) is not None:
-        queue.done(key)
+        queue.finish(key)
         keys.append(key)
     return keys
 
@@ -89,7 +89,7 @@ def test_after_any_calls_each_key_waits_once_and_shares_are_kept(
             waiting.discard(key_or_none)
             running.append(key_or_none)
         elif running:
-            queue.done(running.pop(number % len(running)))
+            queue.finish(running.pop(number % len(running)))
         assert queue.waiting == len(waiting)
         assert queue.running == frozenset(running)
         assert len(running) <= most

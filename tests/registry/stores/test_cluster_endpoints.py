@@ -324,6 +324,7 @@ def test_events_that_nobody_can_create_are_bounded(
     assert "1 Events of e are left out" in caplog.text
 
 
+@pytest.mark.slow
 def test_what_the_first_event_needs_is_imported_at_the_start(tmp_path: Path) -> None:
     script = tmp_path / "starts.py"
     script.write_text(
