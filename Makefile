@@ -150,7 +150,7 @@ docs: .venv/.dev .venv/.docs  ## builds the site into build/site: warnings, dead
 
 # Needs a Chromium. What it writes is checked in.
 screenshots: .venv/.dev .venv/.parts  ## takes the pictures of docs/images again from a local stack: ten minutes
-	PYTHONPATH=tests/support MLFLOW_DISABLE_TELEMETRY=true $(BIN)/python -P docs/tools/screenshots.py
+	PYTHONPATH=tests/support MLFLOW_DISABLE_TELEMETRY=true $(BIN)/python -P docs/tools/screenshots.py $(SCREENSHOTS_FLAGS)
 wheel: .venv/.dev  ## builds dist/headrace-*.whl
 	$(BIN)/uv build --python $(BIN)/python --quiet --wheel --build-constraints locks/build.txt --out-dir dist .
 sbom: .venv/.release  ## writes an SBOM (CycloneDX) of all that is released into dist/sbom, from the locks

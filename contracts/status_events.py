@@ -194,6 +194,18 @@ def apply(status: EndpointStatus, event: Event) -> EndpointStatus:
 # What is on record
 
 
+def identify_line(line: Transition) -> tuple[object, ...]:
+    """What tells a line of history from every other: one pass may enter two steps."""
+    return line.at, line.version, line.phase, line.step, line.by, line.reason
+
+
+def new_lines(before: EndpointStatus, after: EndpointStatus) -> list[Transition]:
+    """The lines in one history and not in the other, oldest first."""
+    known = {identify_line(line) for line in before.history}
+    found = (line for line in after.history if identify_line(line) not in known)
+    return sorted(found, key=lambda line: line.at)
+
+
 def rejection_of(status: EndpointStatus, version: str, options: str) -> Rejection | None:
     """The record of a version's rejection under these options, if there is one."""
     wanted = (version, options)

@@ -12,8 +12,9 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from contracts import metrics
-from contracts.endpoint import ModelEndpoint, Phase, Transition
+from contracts.endpoint import ModelEndpoint, Phase
 from contracts.rollout import RolloutState, Verdict
+from contracts.status_events import identify_line
 from service.families import Labels, numbers
 
 log = logging.getLogger(__name__)
@@ -64,17 +65,17 @@ class TransitionCounts:
     """
 
     def __init__(self, endpoints: Iterable[ModelEndpoint]) -> None:
-        self._seen = {one.name: frozenset(_marks(one)) for one in endpoints}
+        self._seen = {one.name: _phases_by_line(one).keys() for one in endpoints}
         self._counts: dict[tuple[str, Phase], int] = {}
 
     def see(self, endpoints: Iterable[ModelEndpoint]) -> None:
         """Counts what is new."""
         for one in endpoints:
-            marks = frozenset(_marks(one))
-            for mark in marks - self._seen.get(one.name, frozenset()):
-                key = (one.name, mark[2])
+            lines = _phases_by_line(one)
+            for line in lines.keys() - self._seen.get(one.name, frozenset()):
+                key = (one.name, lines[line])
                 self._counts[key] = self._counts.get(key, 0) + 1
-            self._seen[one.name] = marks
+            self._seen[one.name] = lines.keys()
 
     def counts(self, endpoints: Iterable[ModelEndpoint]) -> _Numbers:
         """One number for each endpoint and phase, from 0."""
@@ -83,13 +84,8 @@ class TransitionCounts:
                 yield (one.name, phase.value), self._counts.get((one.name, phase), 0)
 
 
-def _marks(endpoint: ModelEndpoint) -> Iterator[tuple[float, str, Phase, str]]:
-    for item in endpoint.status.history:
-        yield _mark(item)
-
-
-def _mark(item: Transition) -> tuple[float, str, Phase, str]:
-    return item.at, item.version, item.phase, item.reason
+def _phases_by_line(endpoint: ModelEndpoint) -> dict[tuple[object, ...], Phase]:
+    return {identify_line(line): line.phase for line in endpoint.status.history}
 
 
 def _weights(endpoints: Iterable[ModelEndpoint]) -> _Numbers:

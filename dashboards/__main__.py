@@ -36,8 +36,10 @@ RULES = "rules.yaml"
 CHART_RULES = "rules.chart.yaml"  # with placeholders, for the chart to fill
 
 _HEAD = "# Made by python -P -m dashboards. Change dashboards/rules.py instead.\n"
-# What the SDK writes unasked, and not every Grafana from 10 to 12 knows. All have defaults for it.
+# What the SDK writes unasked, and not every Grafana from 11 to 13 knows. All have defaults for it.
 _NOT_OURS = ("auto", "auto_count", "auto_min", "id")  # of a variable that is no interval
+# What is written here is the same by all schemas from the SDK's, 36, to this one of Grafana 13.
+_SCHEMA_VERSION = 42
 _OPTIONS_THAT_CHANGED = {"heatmap": ("tooltip",), "table": ("footer",)}
 
 
@@ -82,6 +84,8 @@ def _dashboard(builder: Dashboard) -> bytes:
     for number, panel in enumerate(built.panels or (), start=1):
         panel.id_val = number  # Grafana would number them again at each import
     whole = json.loads(JSONEncoder().encode(built))
+    whole.pop("style", None)  # of Grafana before 11
+    whole["schemaVersion"] = _SCHEMA_VERSION
     whole["annotations"] = {"list": [ROLLOUTS]}
     for panel in whole["panels"]:
         for name in _OPTIONS_THAT_CHANGED.get(panel["type"], ()):

@@ -164,7 +164,6 @@ def _begin_dashboard(
         .uid(uid)
         .description(description)
         .tags([TAG])
-        .style("dark")  # Grafana 10.1 asks for it; people's own choice wins
         .editable()
         .tooltip(model.DashboardCursorSync.CROSSHAIR)
         .time("now-1h", "now")

@@ -2,7 +2,7 @@
 
 Each function takes what differs and sets what doesn't, so that a panel is a few lines: first its
 title, what it shows, and what to do about it; then its queries; then unit, thresholds (``steps``)
-and ``width`` in columns of 24. Nothing here is newer than Grafana 10, and no panel needs a plugin
+and ``width`` in columns of 24. Nothing here is newer than Grafana 11, and no panel needs a plugin
 that does not come with it.
 """
 

@@ -67,13 +67,14 @@ from gateway.state.peers import follow, peer_source
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import open_sources
 from gateway.state.waking import Waking, ask_loader
+from gateway.telemetry import gen_ai
 from gateway.telemetry.metrics import Metrics, ObservedMetric, Reading
 from gateway.telemetry.tracing import TracingUnavailableError, open_tracer
 from gateway.tokenising.on_demand import OnDemand
 from gateway.tokenising.process import Spawner
 from preprocess.model_code.process import CodeLimits
 from preprocess.model_code.sandbox import hide_from_others
-from service import flags, logs, machine
+from service import flags, listener, logs, machine
 from service.allocator import return_freed_memory
 from service.cluster.errors import AccessError
 from service.kafka import KafkaLoginError
@@ -130,7 +131,9 @@ class Gateway:
         self._stop = asyncio.Event()
         self._metrics = Metrics()
         self._budget = TokenBudget(settings.tokens_in_flight)
-        self._tracer = open_tracer(settings.otlp_endpoint, settings.trace_share)
+        self._tracer = open_tracer(
+            settings.otlp_endpoint, settings.trace_share, environment.get(gen_ai.VARIABLE, "")
+        )
         instance = f"gateway-{uuid.uuid4().hex}"
         self._events: EventStream | NoEvents = open_events(settings, instance, self._declared)
         self._keys = KeyRing(settings.keys_file)
@@ -509,16 +512,9 @@ def _server(
 
 
 def open_listener(host: str, port: int, flag: str) -> socket.socket:
-    """A socket that takes connections; raises ``PortTakenError``.
-
-    On ``::`` it takes those of IPv4 too, as gRPC does, and only them if there is no IPv6.
-    """
-    both = host == "::" and socket.has_dualstack_ipv6()
-    if host == "::" and not both:
-        host = "0.0.0.0"
+    """A socket that takes connections, as gRPC's; raises ``PortTakenError``."""
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
+        return listener.listen(host, port)
     except OSError as error:
         raise PortTakenError(_port_sentence(host, port, flag)) from error
 

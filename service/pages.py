@@ -19,7 +19,7 @@ from typing import cast
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY
 
-from service import exposition
+from service import exposition, listener
 
 Fault = Callable[[], str]  # why a probe should fail; empty: it passes
 # What is asked for by POST: the rest of the path, and the key that was shown; and what is answered.
@@ -37,8 +37,6 @@ class Pages(ThreadingMixIn, TCPServer):
 
     daemon_threads = True
     block_on_close = False
-    allow_reuse_address = True
-    request_queue_size = 128
 
     def __init__(
         self,
@@ -46,7 +44,10 @@ class Pages(ThreadingMixIn, TCPServer):
         probes: Mapping[str, Fault],
         actions: Mapping[str, Action] = MappingProxyType({}),
     ) -> None:
-        super().__init__(address, _Handler)
+        super().__init__(address, _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener.listen(*address)
+        self.server_address = self.socket.getsockname()
         self.probes = probes
         self.actions = actions
         self._lock = threading.Lock()

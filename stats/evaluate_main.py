@@ -20,7 +20,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from measures.rhythm import Week
-from service import flags, logs
+from service import flags, listener, logs
 from service.cluster.errors import AccessError
 from service.flags import option
 from service.kafka import KafkaAddress, KafkaLoginError
@@ -136,8 +136,6 @@ def main() -> int:
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            host=settings.host,
-            port=settings.port,
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=3,
@@ -151,11 +149,16 @@ def main() -> int:
     def end() -> None:
         server.should_exit = True
 
+    try:
+        socket = listener.listen(settings.host, settings.port)
+    except OSError as error:
+        log.error("can't listen on %s:%d: %s", settings.host, settings.port, error)
+        return 1
     log.info("the evaluate role starts", extra={"bootstrap": settings.kafka_bootstrap})
     references.start()
     evaluator.start(on_fault=end)
     try:
-        server.run()
+        server.run(sockets=[socket])
     finally:
         evaluator.close()
         references.close()

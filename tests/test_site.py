@@ -136,7 +136,7 @@ def test_the_navigation_names_each_page_once_and_the_whole_reference() -> None:
     [
         ("docs/install.md", "values.md", "docs/values.md"),
         ("docs/migrate/tei.md", "../clients.md", "docs/clients.md"),
-        ("docs/start.md", "../README.md", "README.md"),
+        ("docs/first-hour.md", "../README.md", "README.md"),
         ("README.md", "examples/rollouts", "examples/rollouts/README.md"),
         ("docs/install.md", "https://example.com/a.md", None),
         ("docs/install.md", "nothing.md", None),
@@ -155,8 +155,8 @@ def test_links_are_put_right_and_code_is_left_alone() -> None:
 
 
 def test_what_pages_link_to_is_followed_through_linked_pages() -> None:
-    assert "README.md" in hooks.linked(["docs/start.md"])
-    assert "CHANGELOG.md" in hooks.linked(["docs/start.md"])  # which the README links to
+    assert "README.md" in hooks.linked(["docs/first-hour.md"])
+    assert "CHANGELOG.md" in hooks.linked(["docs/first-hour.md"])  # which the README links to
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_a_search_finds_the_glossary_first_and_decisions_last() -> None:
 
 
 def test_a_new_reader_gets_everywhere_from_the_first_page() -> None:
-    """To an answer, a canary, a dashboard, and values for a cluster with S3: two links each."""
+    """To the first hour, a dashboard, and values for a cluster with S3: two links each."""
     first = links("docs/index.md")
     second = first.union(*(links(page) for page in first if page.endswith(".md")))
-    assert {"docs/start.md", "docs/first-canary.md", "docs/dashboards.md"} <= first
+    assert {"docs/first-hour.md", "docs/dashboards.md"} <= first
     assert "examples/values/s3-cloud-role.yaml" in second
     assert "docs/production.md" in second
 

@@ -1,10 +1,11 @@
 """Takes the pictures of the documents from a real local stack: ``make screenshots``.
 
-It starts a stack on free ports and a home of its own, and takes it through what the pictures show:
-a version that is worse and is rolled back, a better one in the middle of its rollout, and texts of
-another language. Needs a Chromium, and about ten minutes. It writes ``docs/images`` anew; nothing
-else changes. ``tests/test_site.py`` asks that every picture is on a page, with a text for those who
-can't see it.
+It starts a stack on free ports and a home of its own, and takes it through what the pictures show,
+the first hour: an answer, a model of one's own, a version that is worse and is rolled back, a
+better one that is promoted, and texts of another language. Needs a Chromium, and about ten minutes.
+It writes ``docs/images`` again, and with ``--seconds FILE`` a table of how long each step took;
+nothing else changes. ``tests/test_site.py`` asks that every picture is on a page, with a text for
+those who can't see it.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +34,7 @@ IMAGES = ROOT / "docs" / "images"
 SENTIMENT = ROOT / "examples" / "sentiment"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 Picture = Literal["ui", "ui-drift", "rollout-report", "mlflow", "api"]  # files without .png
+OWN_MODEL = "your-classifier"
 OTHER_LANGUAGES = (
     "Фильм был скучным, но актриса хороша.",
     "Der Film war lang, aber am Ende doch gut.",
@@ -46,6 +49,25 @@ ALL_TAGS = (
 )
 TIMEOUT_SECONDS = 120.0
 ROLLOUT_SECONDS = 900.0
+
+
+class Steps:
+    """How long each step took, in seconds, one after the other."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._took: list[tuple[str, float]] = []
+
+    def end(self, name: str) -> None:
+        """Ends a step, and begins the next."""
+        now = time.monotonic()
+        self._took.append((name, now - self._began))
+        self._began = now
+
+    def table(self) -> str:
+        """In Markdown."""
+        rows = [f"| {name} | {seconds:.0f} |" for name, seconds in self._took]
+        return "\n".join(["| step | seconds |", "|---|---|", *rows, ""])
 
 
 class Camera:
@@ -90,11 +112,13 @@ def main() -> int:
     """Reads the command line, plays the scenario, and takes the pictures."""
     parser = argparse.ArgumentParser(description="Takes the pictures of the documents.")
     parser.add_argument("--into", type=Path, default=IMAGES, help="the folder to write")
+    parser.add_argument("--seconds", type=Path, help="a file for how long each step took")
     arguments = parser.parse_args()
     program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if program is None:
         print(f"There is no browser on PATH: {', '.join(BROWSERS)}.", file=sys.stderr)
         return 1
+    steps = Steps()
     with (
         tempfile.TemporaryDirectory(prefix="headrace-pictures-") as folder,
         running_stack(Path(folder) / "home", "--window-seconds", "5") as stack,
@@ -103,15 +127,21 @@ def main() -> int:
         flags = ["--no-sandbox", "--disable-dev-shm-usage"]  # pages of our own, maybe as root
         browser = runs.chromium.launch(executable_path=program, args=flags)
         try:
-            play(stack, Camera(browser, arguments.into.resolve()))
+            play(stack, Camera(browser, arguments.into.resolve()), steps)
         finally:
             browser.close()
+    if arguments.seconds is not None:
+        arguments.seconds.write_text(steps.table(), encoding="utf-8")
     return 0
 
 
-def play(stack: RunningStack, camera: Camera) -> None:
+def play(stack: RunningStack, camera: Camera, steps: Steps) -> None:
     """Takes the stack through what is to be seen, with pictures on the way."""
     stack.until_answers(EXAMPLE_ENDPOINT)
+    steps.end("an answer")
+    rolling_stack.register(stack, "better", model=OWN_MODEL)
+    stack.until_answers(OWN_MODEL)
+    steps.end("a model of your own, which is ONNX already")
     stack.apply((SENTIMENT / "endpoint.yaml").read_text(encoding="utf-8"))
     with camera.page(f"{stack.gateways[0].operations_url}/docs", height=870) as page:
         page.locator("summary").first.wait_for()
@@ -119,17 +149,22 @@ def play(stack: RunningStack, camera: Camera) -> None:
     with replayed(stack, SENTIMENT / "texts" / "held_out.jsonl", "--feedback"):
         worse = rolling_stack.register(stack, "worse")
         until_rollout(stack, f"version {worse} is rolled back", is_rolled_back(worse))
+        steps.end("a worse version is rolled back")
         rolling_stack.until_told(stack, worse, Phase.ROLLED_BACK.value, "1")
         with camera.page("about:blank", height=1380, width=900) as page:
             page.set_content(rolling_stack.report(stack, worse))
             camera.take(page, "rollout-report")
         mlflow(camera, f"{stack.mlflow}/#/models/{EXAMPLE_ENDPOINT}/versions/{worse}")
+        steps.end("pictures")
         better = rolling_stack.register(stack, "better")
         until_rollout(stack, f"version {better} has callers, and checks pass", has_passed(better))
+        steps.end("a better version has callers")
         with ui(stack, camera, height=1040) as page:
             page.get_by_text("5m", exact=True).click()
             page.get_by_text("errors, 5m").wait_for()
             camera.take(page, "ui")
+        until_rollout(stack, f"version {better} is promoted", is_promoted(better))
+        steps.end("it is promoted")
     languages = stack.home.parent / "languages.txt"
     languages.write_text("\n".join(OTHER_LANGUAGES * 20) + "\n", encoding="utf-8")
     with replayed(stack, languages), ui(stack, camera, height=900) as page:
@@ -150,7 +185,7 @@ def mlflow(camera: Camera, url: str) -> None:
 @contextmanager
 def ui(stack: RunningStack, camera: Camera, *, height: int) -> Iterator[playwright.Page]:
     """The page of the example's endpoint, drawn and live."""
-    with camera.page(f"{stack.stats}/ui/", height=height) as page:
+    with camera.page(f"{stack.stats}/ui/#endpoint={EXAMPLE_ENDPOINT}", height=height) as page:
         page.locator("#detail h1").wait_for()
         page.locator(".state.live").wait_for()
         yield page
@@ -176,6 +211,11 @@ def is_rolled_back(version: str) -> Callable[[EndpointStatus], bool]:
     return lambda status: any(
         (line.version, line.phase) == (version, Phase.ROLLED_BACK) for line in status.history
     )
+
+
+def is_promoted(version: str) -> Callable[[EndpointStatus], bool]:
+    """Whether a version has all callers."""
+    return lambda status: status.stable is not None and status.stable.version == version
 
 
 def has_passed(version: str) -> Callable[[EndpointStatus], bool]:

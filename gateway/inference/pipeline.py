@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from contracts.endpoint import Arm
 from contracts.events import PredictionEvent, TextRecord
 from contracts.manifest import GenerationSpec
+from contracts.tasks import Task
 from contracts.windows import UNSERVED
 from gateway.admission.controller import AdmissionController
 from gateway.batching.batcher import Batcher
@@ -63,7 +64,7 @@ NUMBERS_A_ROW = 32
 class Tracer(Protocol):
     """Emits OpenTelemetry spans, where tracing is configured."""
 
-    def attempt(self, call: Call, event: PredictionEvent) -> str:
+    def attempt(self, call: Call, event: PredictionEvent, task: Task) -> str:
         """Emits one attempt with a span for each of its stages.
 
         Gives the id of its trace, and an empty one where none is kept.
@@ -382,7 +383,7 @@ class Pipeline:
         else:
             self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
         if self._tracer is not None:
-            trace_id = self._tracer.attempt(attempt.call, event)
+            trace_id = self._tracer.attempt(attempt.call, event, attempt.target.model.manifest.task)
             if trace_id and not attempt.call.bulk:
                 self._metrics.attempt_traced(event, trace_id)
         return event

@@ -52,6 +52,15 @@ MlflowUri = Annotated[
         callback=checked_url, help="Use this MLflow server (URL).", rich_help_panel=_EXISTING
     ),
 ]
+Grafana = Annotated[
+    str | None,
+    typer.Option(
+        callback=checked_url,
+        help="Bring the dashboards into this Grafana (URL, with name:password@, or a token in "
+        "HEADRACE_GRAFANA_TOKEN).",
+        rich_help_panel=_EXISTING,
+    ),
+]
 MlflowSource = Annotated[
     list[str] | None,
     typer.Option(
@@ -200,6 +209,7 @@ def up(
     kafka_bootstrap: KafkaBootstrap = None,
     mlflow_uri: MlflowUri = None,
     mlflow_source: MlflowSource = None,
+    grafana: Grafana = None,
     triton_grpc: TritonGrpc = None,
     package_store: PackageStore = None,
     keys_file: KeysFile = None,
@@ -280,6 +290,7 @@ def up(
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,
         mlflow_sources=tuple(mlflow_source or ()),
+        grafana=grafana,
         triton_grpc=triton_grpc,
         package_store=package_store,
         keys_file=None if keys_file is None else make_absolute(keys_file),
@@ -340,6 +351,7 @@ def invitation(started: RunningStack) -> list[str]:
         ),
         f"  MLflow    {settings.mlflow_url}",
         f"  page      {settings.stats_url}/ui/   (statistics, drift, rollouts; /metrics beside it)",
+        *([f"  Grafana   {started.grafana}"] if started.grafana else []),
         f"  Kafka     {settings.kafka_address}",
         *_tritons(started),
         f"  logs      {settings.home / 'logs'}",

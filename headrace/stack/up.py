@@ -17,7 +17,7 @@ from typing import Protocol
 
 from contracts.loading import Device
 from headrace.errors import DownloadError, HeadraceError, StoppedError
-from headrace.stack import answers, doctor, example, ports, provision, services, state
+from headrace.stack import answers, doctor, example, grafana, ports, provision, services, state
 from headrace.stack.settings import LOOPBACK, StackSettings
 from headrace.stack.state import GatewayRecord, Home, StackRecord, TritonRecord
 from headrace.stack.supervisor import StartObserver, Supervisor
@@ -35,6 +35,7 @@ class RunningStack:
     """A stack that answers: ``serving`` endpoints do, ``unready`` ones with the reason do not.
 
     ``devices``: what each loader's Triton computes with, as far as it is known by now.
+    ``grafana``: where dashboards are, or why not; empty if no Grafana is named.
     """
 
     settings: StackSettings
@@ -42,6 +43,7 @@ class RunningStack:
     serving: tuple[str, ...]
     unready: dict[str, str]
     devices: tuple[Device | None, ...] = ()
+    grafana: str = ""
 
 
 class StartView(StartObserver, Protocol):
@@ -123,7 +125,10 @@ class StackRun:
                     self._started = True
                     seconds = time.monotonic() - began
                     devices = _devices(settings, home)
-                    self._announce(RunningStack(settings, seconds, serving, unready, devices))
+                    there = await self._bring_dashboards()
+                    self._announce(
+                        RunningStack(settings, seconds, serving, unready, devices, there)
+                    )
                     await self._keep(supervisor, home)
                 finally:
                     home.stack_file.unlink(missing_ok=True)
@@ -175,6 +180,13 @@ class StackRun:
                 within_seconds=within_seconds,
             )
         return tuple(sorted(expected - unready.keys())), unready
+
+    async def _bring_dashboards(self) -> str:
+        if self._settings.grafana is None:
+            return ""
+        with self._view.step("grafana"):
+            token = self._environment.get(grafana.TOKEN, "")
+            return await grafana.bring_dashboards(self._settings.grafana, token)
 
     async def _registry_is_empty(self) -> bool:
         with self._view.step("registry", "asked for models"):

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from registry import metrics
 from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.client import MlflowConnection
+from service import listener
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -115,7 +116,8 @@ class WebhookListener:
 
     async def serve(self, port: int, *, host: str = "127.0.0.1") -> asyncio.Server:
         """Starts to listen; the caller closes what it gets."""
-        return await asyncio.start_server(self._answer, host, port, limit=_HEAD_LIMIT_BYTES)
+        socket = listener.listen(host, port)
+        return await asyncio.start_server(self._answer, sock=socket, limit=_HEAD_LIMIT_BYTES)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1

@@ -25,7 +25,7 @@ from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import DeviceKind
 from contracts.rollout import COMMAND_PREFIX
-from contracts.status_events import left_last
+from contracts.status_events import left_last, new_lines
 from contracts.tasks import MARKED
 from contracts.waiting import describe_with_time, new_waits
 from preprocess.tasks import HEADS
@@ -626,16 +626,14 @@ def _log_transitions(name: str, before: EndpointStatus, after: EndpointStatus) -
     if after.stable is not None and after.stable != before.stable:
         metrics.PROMOTIONS.labels(name).inc()
         log.info("%s now serves version %s", name, after.stable.version)
-    known = {(line.at, line.version, line.phase) for line in before.history}
-    for line in after.history:
-        if (line.at, line.version, line.phase) not in known:
-            log.info(
-                "%s: version %s is %s",
-                name,
-                line.version,
-                line.phase.value,
-                extra={"reason": line.reason, "by": line.by},
-            )
+    for line in new_lines(before, after):
+        log.info(
+            "%s: version %s is %s",
+            name,
+            line.version,
+            line.phase.value,
+            extra={"reason": line.reason, "by": line.by},
+        )
     for wait in new_waits(before, after):
         log.info("%s: %s", name, describe_with_time(name, after, wait, _MOST_LOGGED))
 

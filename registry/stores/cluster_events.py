@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from contracts.endpoint import EndpointStatus, Phase, Transition, Wait
+from contracts.status_events import identify_line, new_lines
 from contracts.waiting import describe_with_time, identify_wait, new_waits, to_do
 from registry.stores.cluster_shown import moment
 from service.cluster.client import ClusterClient
@@ -82,16 +83,9 @@ class KubernetesEvents:
                 return
 
 
-def new(before: EndpointStatus, after: EndpointStatus) -> Iterator[Transition]:
-    """The transitions in one history and not in the other, oldest first."""
-    known = {_mark(line) for line in before.history}
-    found = [line for line in after.history if _mark(line) not in known]
-    yield from sorted(found, key=lambda line: line.at)
-
-
 def _events(item: Object, before: EndpointStatus, after: EndpointStatus) -> Iterator[Object]:
     """Those of the transitions, and of what is waited for if no transition says it too."""
-    lines, candidate = tuple(new(before, after)), after.candidate
+    lines, candidate = tuple(new_lines(before, after)), after.candidate
     said = {
         line.version
         for line in lines
@@ -108,7 +102,7 @@ def _events(item: Object, before: EndpointStatus, after: EndpointStatus) -> Iter
 def event(item: Object, transition: Transition, wait: Wait | None = None) -> Object:
     """The Event of one transition, with what a person can do about what is waited for then."""
     rest = "" if wait is None else f"; to do: {to_do(item['metadata']['name'], wait)}"
-    made = _event(item, _mark(transition), transition.at)
+    made = _event(item, identify_line(transition), transition.at)
     return {
         **made,
         "type": "Warning" if transition.phase in _WARNINGS else "Normal",
@@ -158,7 +152,3 @@ def _message(transition: Transition) -> str:
     if transition.by:
         text += f" (by {transition.by})"
     return text
-
-
-def _mark(line: Transition) -> tuple[float, str, Phase]:
-    return line.at, line.version, line.phase

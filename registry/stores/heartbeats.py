@@ -7,6 +7,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from contracts.controller import BEAT_FOLDER, BEAT_SECONDS, ControllerBeat
+from registry.stores.cluster_reports import Owner
 from service import durable
 from service.cluster import leases
 from service.cluster.client import ClusterClient
@@ -55,10 +56,13 @@ class FileHeartbeats:
 
 
 class KubernetesHeartbeats:
-    """The heartbeat in one namespace."""
+    """The heartbeat in one namespace; with an ``owner``, it is collected with that pod."""
 
-    def __init__(self, client: ClusterClient, namespace: str) -> None:
+    def __init__(
+        self, client: ClusterClient, namespace: str, *, owner: Owner | None = None
+    ) -> None:
         self._client = client
+        self._owner = owner
         self._collection = leases.beats(namespace)
 
     def put(self, beat: ControllerBeat) -> None:
@@ -71,6 +75,8 @@ class KubernetesHeartbeats:
             seconds=round(3 * BEAT_SECONDS),
             at=beat.at,
         )
+        if self._owner is not None:
+            lease["metadata"]["ownerReferences"] = self._owner.references()
         self._client.put(self._collection, lease)
 
     def get(self) -> ControllerBeat | None:

@@ -77,7 +77,7 @@ def heartbeats(flag: str, environment: Mapping[str, str]) -> Heartbeats:
     if not access.in_cluster(flag):
         return FileHeartbeats(_folder(flag))
     opened = access.open_namespace(flag, environment)
-    return KubernetesHeartbeats(opened.client, opened.name)
+    return KubernetesHeartbeats(opened.client, opened.name, owner=own_pod(environment))
 
 
 def own_pod(environment: Mapping[str, str]) -> Owner | None:

@@ -107,7 +107,7 @@ def test_what_values_say_is_what_services_read() -> None:
     assert controller.allow_pickle is True
     assert controller.mlflow_sources == ("s3://a/b", "gs://c")
     assert controller.log_level == "WARNING"
-    assert (controller.webhook_host, controller.webhook_port) == ("0.0.0.0", 9305)
+    assert (controller.webhook_host, controller.webhook_port) == ("::", 9305)
     assert controller.webhook_url == "http://demo-headrace-controller.space.svc.cluster.local:9305/"
     assert controller.webhook_secret_file == "/etc/headrace/webhook/keys"
     assert controller.poll_with_webhooks_seconds == 45

@@ -67,6 +67,19 @@ def test_gateways_listen_on_the_addresses_that_their_service_has() -> None:
     assert service_of_callers('ipFamilies=["IPv6"]')[1] == "::"
 
 
+def test_components_that_are_asked_inside_listen_on_whichever_addresses_pods_have() -> None:
+    hosts = {
+        arg.partition("=")[2]
+        for item in manifests("", *LIGHT, "mlflow.webhook.enabled=true")
+        if item["kind"] in {"Deployment", "StatefulSet"}
+        and not item["metadata"]["name"].endswith("-gateway")
+        for container in item["spec"]["template"]["spec"]["containers"]
+        for arg in container.get("args", ())
+        if arg.startswith(("--host=", "--metrics-host=", "--webhook-host="))
+    }
+    assert hosts == {"::"}
+
+
 # Ingress
 
 

@@ -26,6 +26,7 @@ def test_an_uninstall_leaves_the_volumes_and_the_crd_and_says_so(release: Releas
         return left - others - volumes
 
     until("what the chart made is gone", 120, lambda: not rest())
+    until("no Lease is left", 120, lambda: not cluster.kubectl("get", "leases", "-o", "name"))
     assert volumes <= cluster.objects()
     # A definition of test_api_versions.py, under another group, may still be deleted.
     of_ours = {

@@ -47,20 +47,11 @@ def test_the_command_writes_them_and_removes_what_is_no_longer_made(tmp_path: Pa
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files()
 
 
-def published(document: dict[str, Any], schema: Path) -> dict[str, Any]:
-    """Without what Grafana reads and does not publish, or one version forgot to."""
+def published(document: dict[str, Any]) -> dict[str, Any]:
+    """Without what Grafana reads and does not publish."""
     for annotation in document["annotations"]["list"]:
         for name in ("expr", "step", "titleFormat", "textFormat", "tagKeys"):  # of Prometheus
             del annotation[name]
-    if (
-        "10.1" in schema.name
-    ):  # its variables have these all the same, and its own editor writes them
-        for variable in document["templating"]["list"]:
-            variable["id"] = "asked for, and never read"
-            for name in ("allValue", "includeAll", "regex", "sort"):
-                variable.pop(name, None)
-    else:
-        document.pop("style")  # 10.1 asks for it, later ones don't know it any more
     return document
 
 
@@ -68,7 +59,7 @@ def published(document: dict[str, Any], schema: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_a_dashboard_is_what_grafana_publishes_as_its_schema(name: str, schema: Path) -> None:
     validator = jsonschema_rs.validator_for(json.loads(schema.read_bytes()))
-    document = published(dashboard(name), schema)
+    document = published(dashboard(name))
     found = [
         f"{list(one.instance_path)}: {one.message[:300]}" for one in validator.iter_errors(document)
     ]
@@ -78,7 +69,7 @@ def test_a_dashboard_is_what_grafana_publishes_as_its_schema(name: str, schema: 
 def test_the_schemas_refuse_what_is_wrong() -> None:
     for schema in SCHEMAS:
         validator = jsonschema_rs.validator_for(json.loads(schema.read_bytes()))
-        document = published(dashboard("endpoints.json"), schema)
+        document = published(dashboard("endpoints.json"))
         assert validator.is_valid(document)
         document["panels"][1]["options"]["graphMode"] = "sparkles"
         assert not validator.is_valid(document)

@@ -22,7 +22,6 @@ ROLLOUT_SECONDS = 900.0  # conversion included, on a machine with much else to d
     "path",
     [
         "README.md",
-        "docs/start.md",
         "docs/clients.md",
         "docs/feedback.md",
         "docs/endpoints.md",
@@ -37,8 +36,8 @@ def test_a_page_is_walked(path: str, stack: RunningStack, tmp_path: Path) -> Non
 def test_the_pages_about_rollouts_are_walked_through_one(
     stack: RunningStack, tmp_path: Path
 ) -> None:
-    with walked("docs/first-canary.md", HERE, stack, tmp_path) as canary:
-        number = canary.walk().partition("Registered version ")[2].split()[0]
+    with walked("docs/first-hour.md", HERE, stack, tmp_path) as hour:
+        number = hour.walk().partition("Registered version ")[2].split()[0]
         until("it rolls out", ROLLOUT_SECONDS, lambda: _candidate(stack) == number)
         said = tmp_path / "watch.out"
         until("the watch shows it", 300, lambda: f"version {number} against" in said.read_text())

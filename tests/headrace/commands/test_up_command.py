@@ -79,3 +79,10 @@ def test_whoever_listens_beyond_this_machine_is_told_who_may_come_in() -> None:
     assert "listen on 0.0.0.0. Nobody is asked for a key" in said(everywhere)
     assert "http://127.0.0.1:18080" in said(everywhere)
     assert "Gateways ask callers for a key" in said(replace(everywhere, keys_file=Path("/k")))
+
+
+def test_a_grafana_is_printed_with_where_its_dashboards_are_and_none_is_if_none_is_named() -> None:
+    there = "http://g:3000/dashboards/f/headrace"
+    lines = invitation(RunningStack(SETTINGS, 8.0, (), {}, grafana=there))
+    assert any(line.split() == ["Grafana", there] for line in lines)
+    assert not any("Grafana" in line for line in invitation(RunningStack(SETTINGS, 8.0, (), {})))

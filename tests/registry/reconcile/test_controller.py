@@ -28,11 +28,11 @@ from contracts.rollout import (
     Strategy,
     WeightStep,
 )
+from contracts.status_events import new_lines
 from contracts.tasks import Task
 from registry.errors import SourceUnavailableError
 from registry.mlflow.watch import SECOND_LOOK_SECONDS
 from registry.reconcile.rollouts import Surroundings
-from registry.stores import cluster_events
 
 
 async def test_a_registered_version_is_converted_loaded_and_served(
@@ -229,7 +229,7 @@ async def test_a_version_that_mlflow_lost_while_it_was_converted_is_told_of_ever
     why = "MLflow's model m has no version 2 any more: dropped while it was converted"
     assert (status.history[-1].version, status.history[-1].reason) == ("2", why)
     assert f"version 2 is not brought in: {why}" in status.notes
-    assert [line.reason for line in cluster_events.new(before, status)] == [why]
+    assert [line.reason for line in new_lines(before, status)] == [why]
     assert why in {getattr(record, "reason", "") for record in caplog.records}
     harness.registry.register("m", "3")
     status = await harness.settle()

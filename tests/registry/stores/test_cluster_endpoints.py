@@ -238,6 +238,24 @@ def test_a_transition_is_told_as_an_event_and_a_refused_one_stops_nothing(
     until("the log says so", 60, lambda: "events is forbidden" in caplog.text)
 
 
+def test_each_step_of_one_pass_is_an_event_with_its_reason(
+    fake: Fake, store: KubernetesEndpointStore
+) -> None:
+    store.put(endpoint())
+    steps = [
+        Transition(
+            at=7.0, version="2", phase=Phase.CANARY, step=step, by="ann", reason=f"by ann: {why}"
+        )
+        for step, why in enumerate(("it is small", "it is small", "it is well"), start=1)
+    ]
+    told = events_of(fake, EndpointStatus(history=tuple(steps)))
+    assert sorted(one["message"] for one in told) == [
+        "version 2 is Canary: by ann: it is small (by ann)",
+        "version 2 is Canary: by ann: it is small (by ann)",
+        "version 2 is Canary: by ann: it is well (by ann)",
+    ]
+
+
 BLOCKED = Candidate(version="2", phase=Phase.BLOCKED, reason="no space left")
 RETRY = Wait(cause=WaitsFor.RETRY, since=60.0, version="2")
 

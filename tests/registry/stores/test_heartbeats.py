@@ -8,6 +8,7 @@ import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
 from contracts.controller import ControllerBeat
+from registry.stores.cluster_reports import Owner
 from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
 from service.cluster import leases
 
@@ -51,6 +52,14 @@ def test_a_folder_of_endpoints_that_is_away_does_not_come_back_empty(tmp_path: P
     with pytest.raises(FileNotFoundError):
         FileHeartbeats(tmp_path / "endpoints").put(sign(1))
     assert not (tmp_path / "endpoints").exists()
+
+
+def test_an_uninstall_leaves_no_lease_for_its_pod_owns_it_and_the_next_pod_after_it() -> None:
+    with fake_kubernetes() as fake:
+        for pod in (Owner("controller-1", "uid-1"), Owner("controller-2", "uid-2")):
+            KubernetesHeartbeats(fake.client(), NAMESPACE, owner=pod).put(sign(1))
+            (lease,) = fake.all("leases")
+            assert lease["metadata"]["ownerReferences"] == pod.references()
 
 
 def test_gateways_watch_the_lease_by_its_label() -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -41,6 +42,14 @@ READY = "document.querySelector('#detail h1') && document.querySelector('.state.
 ASKED = (
     "performance.getEntriesByType('resource').filter((e) => e.name.includes('view.json')).length"
 )
+
+# axe-core, by the library that brings it to Playwright, which can't pass this page's policy itself.
+AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8") + ";0"
+SERIOUS = """
+(async () => (await axe.run(document, {resultTypes: ['violations']})).violations
+  .filter((one) => ['serious', 'critical'].includes(one.impact))
+  .map((one) => `${one.id}: ${one.nodes.slice(0, 3).map((node) => node.html.slice(0, 150))}`))()
+"""
 
 TIP_IS_SHOWN = "!document.querySelector('#tip').hidden"
 
@@ -295,7 +304,19 @@ def test_text_stands_out_from_its_ground(page: Page, *, dark: bool) -> None:
         assert faint == []
 
 
-@pytest.mark.parametrize("width", [360, 800, 1400, 2200])
+@pytest.mark.parametrize(
+    ("width", "dark"), [(320, False), (320, True), (1280, False), (1280, True), (2560, True)]
+)
+@pytest.mark.parametrize("name", ["rolling", "drifted", "hostile"])
+def test_axe_finds_nothing_serious(page: Page, name: str, width: int, *, dark: bool) -> None:
+    page.look(width=width, dark=dark)
+    with shown(page, name):
+        page.evaluate(AXE)
+        found = page.evaluate(SERIOUS)
+        assert found == []
+
+
+@pytest.mark.parametrize("width", [320, 800, 1400, 2560])
 def test_no_width_makes_the_page_scroll_sideways(page: Page, width: int) -> None:
     page.look(width=width)
     with shown(page, "hostile"):

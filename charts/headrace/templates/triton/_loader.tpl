@@ -19,7 +19,7 @@
   "cores" (include "headrace.tritonCores" $root | int64)
   "memory-megabytes" (include "headrace.tritonMegabytes" $root | int64)
   "unload-after-seconds" $triton.unloadAfterSeconds
-  "metrics-host" "0.0.0.0"
+  "metrics-host" "::"
   "metrics-port" 9303
   "log-level" (upper $root.Values.logLevel) -}}
 {{- if $triton.idleSeconds }}
