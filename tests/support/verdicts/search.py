@@ -24,6 +24,7 @@ import numpy as np
 
 from verdicts import late_labels, whole
 from verdicts.findings import Finding, interval, share, table
+from verdicts.shared_engine import Engine
 from verdicts.traffic import Harm
 from verdicts.worlds import Stream, Traffic, World
 
@@ -79,7 +80,8 @@ class Composition:
         world = None
         if "world" in data:
             streams = tuple(Stream(**stream) for stream in data["world"]["streams"])
-            world = World(**data["world"] | {"streams": streams})
+            engine = Engine(**data["world"]["engine"]) if "engine" in data["world"] else None
+            world = World(**data["world"] | {"streams": streams, "engine": engine})
         labels = late_labels.World(**data["labels"]) if "labels" in data else None
         harm = Harm(**data["harm"]) if "harm" in data else None
         return cls(tuple(data["ingredients"]), world, harm, labels)
@@ -238,6 +240,9 @@ INGREDIENTS: dict[str, Callable[[World, Rng], World]] = {
     "a ramp": lambda world, rng: replace(world, ramp=_between(rng, 0.3, 2.0)),
     "the arm's load": lambda world, rng: replace(world, load=_between(rng, 0.05, 0.5)),
     "a neighbour": lambda world, rng: replace(world, neighbour=_between(rng, 0.05, 0.3)),
+    "the queues of an engine": lambda world, rng: replace(
+        world, engine=Engine(_between(rng, 500, 8000), _between(rng, 200, 4000))
+    ),
     "stalls": lambda world, rng: replace(world, stalls=_between(rng, 0.0003, 0.004)),
     "long steps": lambda world, _: replace(world, shortest=180),
 }

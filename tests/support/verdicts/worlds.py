@@ -17,6 +17,7 @@ from contracts.windows import CALLER_CAP, CALLER_GROUPS
 from measures.correlation import Floats
 from verdicts import whole
 from verdicts.findings import Finding
+from verdicts.shared_engine import WINDOWS, Engine, windows
 from verdicts.traffic import (
     EDGE,
     FIRST,
@@ -119,6 +120,8 @@ class World:
         shortest: windows that a step with callers takes at least.
         ramp: how many times as many requests come after the rollout's first hour, less 1: they
             grow evenly until then.
+        engine: that versions and a neighbour share: then times are of its queues, the neighbour is
+            busy as above, and callers are alike in them. None: times are drawn by themselves.
     """
 
     name: str
@@ -129,6 +132,7 @@ class World:
     neighbour: float = 0.0
     shortest: int = 0
     ramp: float = 0.0
+    engine: Engine | None = None
 
 
 WORLDS = (
@@ -370,15 +374,34 @@ class Traffic:
         candidate = _sum([arms[0] for arms in drawn])
         stable = _sum([arms[1] for arms in drawn])
         share = np.where(np.isinf(high), 0.0, high - low)  # copies have spare capacity
+        if self.world.engine is not None:
+            candidate, stable = self._queued(self.world.engine, (candidate, stable), share, rng)
         return (
             self._loaded(self._stalled(candidate, rng), share * hour),
             self._loaded(self._stalled(stable, rng), (1 - share) * hour),
         )
 
+    @property
+    def _is_busy(self) -> NDArray[np.bool_]:
+        """``[rollouts]``, whether the neighbour keeps the engine busy in this window."""
+        return self.busy[:, (self.at + whole.HISTORY) // _PERIOD % _PERIODS]
+
+    def _queued(
+        self, engine: Engine, arms: tuple[Arm, Arm], share: Floats, rng: np.random.Generator
+    ) -> tuple[Arm, Arm]:
+        """With the times of a window of the engine, which both arms meet."""
+        (own,) = rng.spawn(1)
+        met = own.integers(0, WINDOWS, self.rollouts)
+        states = zip(share.tolist(), self._is_busy.tolist(), met.tolist(), strict=True)
+        of_arms = np.stack(
+            [windows(engine, part, is_busy=is_busy)[at] for part, is_busy, at in states]
+        )
+        one, other = (_timed(arm, of_arms[:, at], own) for at, arm in enumerate(arms))
+        return one, other
+
     def _loaded(self, arm: Arm, load: Floats) -> Arm:
         """With answers that take longer by the load of their arm."""
-        is_busy = self.busy[:, (self.at + whole.HISTORY) // _PERIOD % _PERIODS]
-        longer = np.log1p(self.world.load * load) + np.log1p(self.world.neighbour * is_busy)
+        longer = np.log1p(self.world.load * load) + np.log1p(self.world.neighbour * self._is_busy)
         later = np.round(longer / EDGE).astype(np.int64)
         return replace(arm, first=arm.first + later[:, None])
 
@@ -398,6 +421,28 @@ class Traffic:
             failures=None if arm.failures is None else failing(arm.failures, lost.sum(axis=1)),
             callers=None if arm.callers is None else kept(arm.callers, times, own),
         )
+
+
+def _timed(arm: Arm, shares: Floats, rng: np.random.Generator) -> Arm:
+    """With times drawn by their shares, ``[rollouts, lengths, buckets]``."""
+    of = arm.callers or nobodys()
+    cells = np.prod(shares.shape[:-1], dtype=int)
+    cumulated = np.cumsum(shares, axis=-1).reshape(cells, -1)
+    cumulated[:, -1] = 1.0
+    cell = of.row * shares.shape[1] + of.length
+    at = np.searchsorted(
+        (cumulated + np.arange(cells)[:, None]).ravel(), cell + rng.random(len(cell))
+    )
+    time = at - cell * shares.shape[-1]
+    of_callers = np.zeros(shares.shape, dtype=np.int64)
+    np.add.at(of_callers, (of.row, of.length, time), 1)
+    rest = arm.times.sum(axis=-1) - of_callers.sum(axis=-1)
+    return replace(
+        arm,
+        times=of_callers + rng.multinomial(rest, shares),
+        first=np.zeros_like(arm.first),
+        callers=None if arm.callers is None else replace(of, time=time),
+    )
 
 
 def _at_hour(stream: Stream, hour: float, rhythm: float) -> Stream:
@@ -647,7 +692,20 @@ def walks(world: World, rollouts: int, seed: Sequence[int]) -> list[whole.Rollou
     return whole.walked(traffic, rollouts, rng, shortest=world.shortest)
 
 
-SHARED = tuple(world for world in WORLDS if world.neighbour)  # an engine, with another model
+# An engine, with another model: by its queues, and by what they were taken to make before.
+SHARED = (
+    World(
+        "two versions and a neighbour in the queues of two Tritons",
+        (Stream(1000.0),),
+        engine=Engine(),
+    ),
+    World(
+        "the same, nobody named, and more requests",
+        (Stream(1000.0, callers=0),),
+        engine=Engine(requests=8000.0, neighbour=3000.0),
+    ),
+    *(world for world in WORLDS if world.neighbour),
+)
 
 
 def wrongly_back(rollouts: int, those: Sequence[World] = WORLDS, seed: int = SEED) -> list[Finding]:
