@@ -7,8 +7,8 @@ it. In the first step with callers, latency is cold. Seeds are fixed.
 
 Conditions: requests come evenly over time, and independently; a fault is there from a step's first
 request on, and no copy shows it; each step is told by itself; nothing is left out of the evidence.
-Shadow is told for errors alone, as if every request were mirrored. ``outputShift``, ``quality``, ``agreement``,
-``scoreAgreement`` and users' statistics are not told.
+Shadow is told for errors alone, as if every request were mirrored. ``outputShift``, ``quality``,
+``agreement``, ``scoreAgreement`` and users' statistics are not told.
 """
 
 import math
@@ -225,9 +225,7 @@ def _evidence(spec: RolloutSpec, counted: Sequence[WindowAggregate]) -> Evidence
     return evidence
 
 
-def _step(
-    learnt: _PriorEvidence, step: Step, told: Forecast, *, is_cold: bool
-) -> StepForecast:
+def _step(learnt: _PriorEvidence, step: Step, told: Forecast, *, is_cold: bool) -> StepForecast:
     spec, rates = learnt.spec, learnt.evidence.rates
     is_shadow = isinstance(step, ShadowStep)
     percent = steps.percent(step) / 100

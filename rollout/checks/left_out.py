@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from measures.correlation import Floats
 from measures.evalue import Tolerance, WindowCounts, log_e_value, log_e_value_of_one
 from measures.leaving_out import GROUPS, expected_events
-from measures.own_past import STRATA, CallersAnswers, OwnPast
+from measures.own_past import CallersAnswers, OwnPast
 from measures.proportions import ALTERNATIVES, StableHistory, alternatives, log_evidence
 from measures.state import SequentialState
 from rollout.checks.callers import GroupCounts
@@ -28,6 +28,7 @@ from rollout.checks.rows import (
 )
 from rollout.checks.slowness import ENOUGH as ENOUGH_PAST
 from rollout.checks.slowness import LENGTHS
+from rollout.checks.stage import ComparisonStage
 
 Yes = NDArray[np.bool_]
 
@@ -181,7 +182,7 @@ def without_groups(
     arms: tuple[ArmGroupCounts, ArmGroupCounts],
     believed: WindowPrior,
     rows: CheckRows,
-    bake: "BakePast | None" = None,
+    bake: "BakePast",
 ) -> Floats:
     """``[..., GROUPS, tests, ALTERNATIVES]``: what a window of callers says without each group.
 
@@ -190,7 +191,7 @@ def without_groups(
         arms: the groups' counts of candidate and stable.
         believed: before the window.
         rows: of all tests.
-        bake: what latency is held against besides; None before the bake.
+        bake: what latency is held against besides.
     """
     rest, is_changed = _leave_out(window, arms, rows)
     of_rows = believed.log_of_rows(window)
@@ -198,7 +199,7 @@ def without_groups(
     without = of_groups.log_of_rows(rest, is_changed)
     of_rows = np.where(is_changed[..., None], without, of_rows[..., None, :, :])
     found: Floats = np.add.reduceat(of_rows, rows.tests, axis=-2)
-    return found if bake is None else bake.of_groups.hold(found, rest, of_groups)
+    return bake.of_groups.hold(found, rest, of_groups)
 
 
 def _leave_out(
@@ -226,19 +227,28 @@ class BakePast:
         past: ``[..., rows]``.
         factor: ``[...]``, that many times as many slow answers are put down to the version's share
             (``share_cost``).
+        is_bake: ``[...]``, before it is one nothing is held.
     """
 
     past: StableHistory
     factor: Floats
+    is_bake: Yes
+
+    @classmethod
+    def of(cls, past: StableHistory, factor: Floats, stage: ComparisonStage) -> Self:
+        """Of one rollout."""
+        return cls(past, factor, np.asarray(stage is ComparisonStage.BAKE))
 
     @property
     def of_groups(self) -> Self:
         """With one more axis before that of rows."""
         past = StableHistory(self.past.events[..., None, :], self.past.requests[..., None, :])
-        return type(self)(past, np.asarray(self.factor)[..., None])
+        return type(self)(past, np.asarray(self.factor)[..., None], self.is_bake[..., None])
 
     def hold(self, log_s: Floats, window: WindowCounts, believed: WindowPrior) -> Floats:
         """``log_s``, ``[..., tests, ALTERNATIVES]``, with latency's evidence held against both."""
+        if not self.is_bake.any():
+            return log_s
         told = np.flatnonzero((window.n_c[..., LATENCY] > 0).reshape(-1, _LATENCIES).any(axis=0))
         at = told + LATENCY.start  # a row without answers says nothing
         factor = np.asarray(self.factor)[..., None, None]
@@ -256,7 +266,9 @@ class BakePast:
         of_rows = log_e_value_of_one(e_c, n_c, alternatives(theta), a + s * theta, rho)
         of_past = np.where(n >= ENOUGH_PAST, of_rows, 0.0).sum(axis=-2)
         found = log_s.copy()
-        found[..., LATENCY_TEST, :] = np.minimum(of_arms, of_past)
+        found[..., LATENCY_TEST, :] = np.where(
+            self.is_bake[..., None], np.minimum(of_arms, of_past), log_s[..., LATENCY_TEST, :]
+        )
         return found
 
 

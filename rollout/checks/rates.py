@@ -240,14 +240,14 @@ class RateEvidence(SequentialState, frozen=True):
         to_fail, to_pass = self._by_pairs(told, lines)
         window, history, tests = WindowCounts(e_c, n_c, e_s, n_s), self._history, self.rows.tests
         spread = self.spread(share)
-        apart = self._with_newcomers(spread, (candidate, stable), n_c + n_s, share)
-        fail = Tolerance(lines.fail.a + apart, lines.fail.s)
+        fail = Tolerance(
+            lines.fail.a + self._with_newcomers(spread, (candidate, stable), n_c + n_s, share),
+            lines.fail.s,
+        )
         believed = WindowPrior(self.harm.theta_s(history), fail, self.rho, self.within, self.near)
         log_s = believed.log_s(window, self.rows) + to_fail
-        bake = None
-        if stage is ComparisonStage.BAKE:
-            bake = BakePast(history, self.share_cost.factor(share))
-            log_s = bake.hold(log_s, window, believed)
+        bake = BakePast.of(history, self.share_cost.factor(share), stage)
+        log_s = bake.hold(log_s, window, believed)
         not_worse = self.non_inferiority.after(
             window,
             history,
@@ -269,8 +269,7 @@ class RateEvidence(SequentialState, frozen=True):
                 self._count_groups(stable, blocks[2:, 1:]),
             )
             of_groups = without_groups(window, both, believed, self.rows, bake)
-            if is_cold:
-                of_groups[..., at.LATENCY_TEST, :] = 0.0
+            of_groups[..., at.LATENCY_TEST, :] *= not is_cold
             groups = self.groups.after(*(arm.every for arm in both))
         wide = Tolerance(lines.pass_.a + spread, lines.pass_.s)
         beyond_callers = self.beyond_callers + self.non_inferiority.log_s(

@@ -274,20 +274,18 @@ class BatchedEvidence:
         fail = Tolerance(LINES.fail.a + wider_apart, LINES.fail.s)
         believed = WindowPrior(self.harm.theta_s(history), fail, rho_of_rows, within, near)
         log_s = believed.log_s(window, ROWS) + to_fail
-        past_of_bake = BakePast(history, self.share_cost.factor(share)) if bake.any() else None
-        if past_of_bake is not None:
-            of_bake = past_of_bake.hold(log_s, window, believed)
-            log_s = np.where(bake[:, None, None], of_bake, log_s)
+        past_of_bake = BakePast(history, self.share_cost.factor(share), bake)
+        log_s = past_of_bake.hold(log_s, window, believed)
         is_cold = ~shadow & self.warmth.is_cold(self.alpha)
         log_s[is_cold, LATENCY_TEST] = 0.0
         further = Tolerance(LINES.pass_.a + apart, LINES.pass_.s)
         beyond_callers = self.non_inferiority.log_s(
             window, history, further, rho_of_rows, ROWS.tests, within=within, near=near
         )
-        of_groups = _without_groups(log_s, window, both, believed, shadow)
-        if past_of_bake is not None:
-            of_bake = without_groups(window, both, believed, ROWS, past_of_bake)
-            of_groups = np.where(bake[:, None, None, None], of_bake, of_groups)
+        of_groups = np.repeat(log_s[:, None], GROUPS, axis=1)
+        if not shadow.all():  # where both arms answer the same callers, nobody is out
+            without = without_groups(window, both, believed, ROWS, past_of_bake)
+            of_groups = np.where(shadow[:, None, None, None], of_groups, without)
         of_groups[is_cold, :, LATENCY_TEST] = 0.0
         counted = _with_pairs(window.n_c, of_errors, requests)
         expected = believed.expected(replace(window, n_c=counted), ROWS)
@@ -595,21 +593,6 @@ def _without(classes: Floats, arm: GroupCounts, shadow: Yes) -> Floats:
     """``[rollouts, GROUPS, classes]``: without each group, but in shadow, where nobody is out."""
     of_groups = np.where(shadow[:, None, None], 0.0, classes_by_group(arm))
     return np.maximum(classes[:, None] - of_groups, 0.0)
-
-
-def _without_groups(
-    log_s: Floats,
-    window: WindowCounts,
-    arms: tuple[ArmGroupCounts, ArmGroupCounts],
-    believed: WindowPrior,
-    shadow: Yes,
-) -> Floats:
-    """``left_out.without_groups``, but in shadow, where nobody is out."""
-    everybody = np.repeat(log_s[:, None], GROUPS, axis=1)
-    if shadow.all() or not any(arm.every.requests.any() for arm in arms):
-        return everybody
-    without = without_groups(window, arms, believed, ROWS)
-    return np.where(shadow[:, None, None, None], everybody, without)
 
 
 def _pairs(arm: Arm) -> Floats:

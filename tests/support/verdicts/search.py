@@ -37,7 +37,7 @@ _MOST_INGREDIENTS = 5
 _HARMFUL = 0.3  # of the compositions
 
 Rng = np.random.Generator
-_REST = Stream(1000.0)
+_USUAL = World("", (Stream(1000.0),))
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Composition:
     """
 
     ingredients: tuple[str, ...] = ()
-    world: World | None = World("", (_REST,))
+    world: World | None = _USUAL
     harm: Harm | None = None
     labels: late_labels.World | None = None
 
@@ -87,7 +87,7 @@ class Composition:
         return cls(tuple(data["ingredients"]), world, harm, labels)
 
 
-def _told(part: Any) -> dict[str, Any]:  # noqa: ANN401 - one of the dataclasses of a composition
+def _told(part: Any) -> dict[str, Any]:
     usual = {field.name: field.default for field in fields(part)}
     told = {name: value for name, value in asdict(part).items() if value != usual[name]}
     if isinstance(part, World):
@@ -131,7 +131,7 @@ class Tried:
         return cls(**data | {"composition": Composition.of_json(data["composition"])})
 
 
-def _any_of(rng: Rng, *values: Any) -> Any:  # noqa: ANN401 - one of these
+def _any_of(rng: Rng, *values: Any) -> Any:
     return values[int(rng.integers(len(values)))]
 
 
@@ -198,7 +198,7 @@ def _unnamed(stream: Stream) -> Stream:
     return replace(stream, callers=0, lives=0.0, one_label=False, slow_callers=0.0, rotates=0.0)
 
 
-def _named(world: World, rng: Rng, **habits: Any) -> World:  # noqa: ANN401 - fields of a stream
+def _named(world: World, rng: Rng, **habits: Any) -> World:
     """With these habits of a stream whose callers have names."""
 
     def changed(stream: Stream) -> Stream:
