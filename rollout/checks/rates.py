@@ -446,7 +446,7 @@ class RateEvidence(SequentialState, frozen=True):
         requests: Floats,
         share: float,
     ) -> Floats:
-        """``spread`` in a window with so many requests, ``[rows]``, some of callers without a past.
+        """``spread`` in a window with these ``requests``, ``[rows]``, of newcomers too.
 
         If names change, nobody knows who was slow or failed before.
         """

@@ -1,6 +1,7 @@
 """The search draws what it says, goes on from what it wrote, and tells errors by other draws."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,19 +78,22 @@ def test_the_worst_are_told_by_the_second_draws_and_one_of_a_kind() -> None:
     assert search.rank([lucky, alike, bad, one(0, 0, "c")]) == [bad, lucky]
 
 
-@pytest.mark.slow
-def test_a_search_goes_on_from_its_file_and_drops_a_line_that_was_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended = iter([(1, {"latency": 1}, 0), (6, {"latency": 6}, 2), *[(0, {}, 0)] * 20])
-    monkeypatch.setattr(search, "simulate", lambda *_, **__: next(ended))
+def test_a_search_goes_on_from_its_file_and_drops_a_line_that_was_cut(tmp_path: Path) -> None:
+    nothing = (0, Counter[str](), 0)
+    ended = iter(
+        [(1, Counter({"latency": 1}), 0), (6, Counter({"latency": 6}), 2), *[nothing] * 20]
+    )
     file = tmp_path / "worlds.jsonl"
-    first = next(search.go_on(3, file))
+
+    def simulated(*_: object) -> tuple[int, Counter[str], int]:
+        return next(ended)
+
+    first = next(search.go_on(3, file, simulated))
     assert (first.first, first.wrong, first.of, first.causes) == (1, 6, 24, {"latency": 6})
     with file.open("a") as lines:
         lines.write('{"composition": {"ingr')
     assert search.read(file) == [first]
-    again = search.go_on(3, file)
+    again = search.go_on(3, file, simulated)
     told = [next(again) for _ in range(3)]
     assert search.read(file) == [first, *told]
 

@@ -349,12 +349,18 @@ def simulate(
     return sum(bool(end.causes) for end in ended), causes, expired
 
 
-def tried(composition: Composition, seed: int, number: int) -> Tried:
+Simulated = Callable[[Composition, int, Sequence[int], int], tuple[int, Counter[str], int]]
+
+
+def tried(
+    composition: Composition, seed: int, number: int, simulated: Simulated = simulate
+) -> Tried:
     """The first draws, and if one went wrong the second ones."""
-    first, causes, expired = simulate(composition, FIRST, (seed, number, 0), _SHORT_BAKE)
+    first, causes, expired = simulated(composition, FIRST, (seed, number, 0), _SHORT_BAKE)
     if not first:
         return Tried(composition, 0, 0, 0, dict(causes), expired)
-    wrong, causes, more = simulate(composition, AGAIN, (seed, number, 1))
+    seeds = (seed, number, 1)
+    wrong, causes, more = simulated(composition, AGAIN, seeds, whole.BAKE_WINDOWS)
     return Tried(composition, first, wrong, AGAIN, dict(causes), expired + more)
 
 
@@ -368,7 +374,7 @@ def rank(all_tried: Sequence[Tried]) -> list[Tried]:
     return list(found.values())[:KEPT]
 
 
-def go_on(seed: int, file: Path) -> Iterator[Tried]:
+def go_on(seed: int, file: Path, simulated: Simulated = simulate) -> Iterator[Tried]:
     """Composition after composition, each appended to the file before it is told."""
     done = read(file)
     while True:
@@ -377,7 +383,7 @@ def go_on(seed: int, file: Path) -> Iterator[Tried]:
         worst = rank(done)
         is_new = not worst or rng.random() < 0.5
         parent = None if is_new else worst[int(rng.integers(len(worst)))].composition
-        found = tried(compose(rng, parent), seed, number)
+        found = tried(compose(rng, parent), seed, number, simulated)
         done.append(found)
         with file.open("a") as lines:
             lines.write(json.dumps(found.to_json()) + "\n")
