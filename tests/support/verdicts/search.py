@@ -241,7 +241,7 @@ INGREDIENTS: dict[str, Callable[[World, Rng], World]] = {
     "the arm's load": lambda world, rng: replace(world, load=_between(rng, 0.05, 0.5)),
     "a neighbour": lambda world, rng: replace(world, neighbour=_between(rng, 0.05, 0.3)),
     "the queues of an engine": lambda world, rng: replace(
-        world, engine=Engine(_between(rng, 500, 8000), _between(rng, 200, 4000))
+        world, engine=Engine(_any_of(rng, 1000.0, 3000.0, 8000.0), _any_of(rng, 500.0, 2000.0))
     ),
     "stalls": lambda world, rng: replace(world, stalls=_between(rng, 0.0003, 0.004)),
     "long steps": lambda world, _: replace(world, shortest=180),

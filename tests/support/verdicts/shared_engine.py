@@ -23,7 +23,7 @@ from verdicts.traffic import BUCKETS, LENGTH_SHARES, LENGTHS
 TRITONS = 2
 MOST = 32  # requests of a batch
 BATCH_SECONDS, TOKEN_SECONDS = 1e-3, 1.2e-6
-WINDOWS, SECONDS, WARM_UP = 12, 2.0, 0.5  # of each state, of each of them, and before it
+WINDOWS, SECONDS, WARM_UP = 8, 1.0, 0.3  # of each state, of each of them, and before it
 STABLE, CANDIDATE, NEIGHBOUR = range(3)
 COPIES = 0.1  # of stable's requests, that are copied in shadow: they wait for an idle engine
 _REST_SECONDS, _SIGMA = 0.006, 0.35  # of a gateway and the network: median, and of its logarithm
@@ -88,7 +88,7 @@ class Queue:
         return done
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=128)
 def windows(engine: Engine, share: float, *, is_busy: bool) -> Floats:
     """``[windows, 2, lengths, buckets]``: shares of times, of the candidate and of stable.
 
