@@ -100,8 +100,9 @@ def test_requests_of_names_that_last_for_minutes_take_longer_to_tell_a_change() 
         others = {group: n - of_groups[group] for group, n in evidence.group_requests.items()}
         evidence.group_labels = {"positive": of_groups, "negative": others}
     label = "a label, 20 points rarer"
-    (alike,) = forecast(HALF, OLD, windows, SECONDS).steps
-    (single,) = told(HALF, 200).steps
+    spec = HALF.model_copy(update={"deadline": 7200.0})
+    (alike,) = forecast(spec, OLD, windows, SECONDS).steps
+    (single,) = told(spec, 200).steps
     assert alike.found[label] > 2 * single.found[label]
     assert alike.found["errors, 10 points more"] == single.found["errors, 10 points more"]
 

@@ -50,15 +50,12 @@ def test_a_child_differs_from_its_parent_in_one_ingredient() -> None:
 def test_every_ingredient_can_be_simulated_with_another() -> None:
     rng = np.random.default_rng(7)
     for name, change in INGREDIENTS.items():
-        world = change(ONE, rng)
-        for _ in range(2):
-            world = INGREDIENTS[str(rng.choice(list(INGREDIENTS)))](world, rng)
-        traffic = Traffic.of(world, 3, rng)
-        for _ in range(3):
-            traffic = traffic.moved(rng)
-            for high in (np.inf, 0.5):
-                for arm in traffic.window(np.zeros(3), np.full(3, high), rng):
-                    assert (arm.requests >= arm.errors).all(), name
+        other = INGREDIENTS[str(rng.choice(list(INGREDIENTS)))]
+        traffic = Traffic.of(other(change(ONE, rng), rng), 2, rng).moved(rng)
+        for high in (np.inf, 0.5):
+            for arm in traffic.window(np.zeros(2), np.full(2, high), rng):
+                assert (arm.requests >= 0).all(), name
+                assert (arm.labels >= 0).all(), name
 
 
 def test_a_harm_of_callers_without_a_name_is_theirs_too() -> None:
