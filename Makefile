@@ -137,8 +137,8 @@ bench: .venv/.dev .venv/.parts  ## measures; BENCH=core (or none): a request's t
 	.ci/bench $(BENCH)
 
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-simulate: .venv/.dev  ## whole rollouts simulated, in minutes; STUDY=NAME for one, STUDY=--small for a little of each
-	PYTHONPATH=tests/support $(ONE_THREAD) $(MODULE) verdicts $(STUDY)
+simulate: .venv/.dev  ## whole rollouts simulated, in minutes; STUDY=NAME for one, STUDY=--small for a little of each; WORLDS=search looks for others, with SEARCH="--seed 1 --seconds 3600"
+	PYTHONPATH=tests/support $(ONE_THREAD) $(MODULE) $(if $(filter search,$(WORLDS)),verdicts.search $(SEARCH),verdicts $(STUDY))
 
 # What is built
 images:  ## builds all images, or IMAGES="gateway stats"; docs/images.md tells of IMAGE_BUILD, IMAGE_TAG and IMAGE_LOAD

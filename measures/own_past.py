@@ -26,7 +26,7 @@ Leading axes are independent. Pure.
 
 import base64
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -175,6 +175,32 @@ class OwnPast:
         beyond = np.maximum(0.0, (self.above**2).sum(axis=-1) - self.by_chance)
         found: Floats = np.sqrt(beyond / np.where(both > 0, both, np.inf))
         return found / np.maximum(self.requests, 1.0)
+
+    def deviation_of_all(self, share: Floats | float) -> Floats:
+        """``[...]``: as ``deviation``, of all callers together, who are in no strata."""
+        squares = ((self.events - self.expected) ** 2).sum(axis=-1)
+        beyond = np.maximum(0.0, squares - self.expected.sum(axis=-1))
+        both = np.asarray(share * (1.0 - share))
+        found: Floats = np.sqrt(beyond / np.where(both > 0, both, np.inf))
+        return found / np.maximum(self.requests, 1.0)
+
+    def newcomers(self, arms: Sequence[CallersAnswers], requests: Floats) -> Floats:
+        """``[...]``: how many times as far apart as all callers those without a past set arms.
+
+        They are taken for any of the callers, so that the fewer they are, the further. 0 if nobody
+        with a name lacks a past.
+
+        Args:
+            arms: of a window, the answers of callers with a name, by arm.
+            requests: ``[..., STRATA]``, of both arms in that window, nobody's included.
+        """
+        named, new = np.zeros((2, *self.strata.shape))
+        for arm in arms:
+            np.add.at(named, arm.at, arm.requests)
+            np.add.at(new, arm.at, arm.requests * (self.strata[arm.at] == UNKNOWN))
+        part = np.sqrt(new.sum(axis=-1) / np.maximum(named.sum(axis=-1), 1.0))
+        found: Floats = part * requests.sum(axis=-1) / np.maximum(requests[..., UNKNOWN], 1.0)
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """Buckets that had any, and ``_OF_BUCKETS`` of them in single precision, packed."""

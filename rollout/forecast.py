@@ -1,13 +1,14 @@
 """What a rollout at an endpoint's settings would find, and when, told from its traffic. Pure.
 
 Traffic like that of the windows that are given is drawn many times, and the tests that judge a
-rollout (``measures.proportions``, with the spec's tolerances, the correlation of requests and the
-spread of callers that were learnt from these windows) judge it. Seeds are fixed.
+rollout (``measures.proportions``, with the spec's tolerances, the correlation of requests, also of
+one caller's in near windows, and the spread of callers that were learnt from these windows) judge
+it. In the first step with callers, latency is cold. Seeds are fixed.
 
 Conditions: requests come evenly over time, and independently; a fault is there from a step's first
-request on; each step is told by itself; nothing is left out of the evidence. Shadow is told for
-errors alone, as if every request were mirrored. ``outputShift``, ``quality``, ``agreement``,
-``scoreAgreement`` and users' statistics are not told.
+request on, and no copy shows it; each step is told by itself; nothing is left out of the evidence.
+Shadow is told for errors alone, as if every request were mirrored. ``outputShift``, ``quality``,
+``agreement``, ``scoreAgreement`` and users' statistics are not told.
 """
 
 import math
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec.structs import replace as replace_state
 from numpy.typing import NDArray
 
 from contracts.endpoint import Arm
@@ -32,8 +34,10 @@ from measures.proportions import (
 )
 from rollout import arm_traffic, steps
 from rollout.checks import rates as tests
+from rollout.checks.left_out import WindowPrior
 from rollout.checks.rates import BETA, LEAST_TO_PASS, RateEvidence
 from rollout.checks.rows import CLASSES, choose_compared, lines, list_leading
+from rollout.checks.warmth import COLD_WINDOWS, stake_part
 from rollout.evidence import Evidence
 
 SECONDS = 10.0  # of a window
@@ -170,7 +174,8 @@ def forecast(
     if not counted:
         return told
     learnt = _PriorEvidence(spec, _evidence(spec, counted), max(1.0, seconds / SECONDS))
-    made = tuple(_step(learnt, step, told) for step in spec.planned)
+    first = next((step for step in spec.planned if not isinstance(step, ShadowStep)), None)
+    made = tuple(_step(learnt, step, told, is_cold=step is first) for step in spec.planned)
     return replace(told, steps=made)
 
 
@@ -220,7 +225,7 @@ def _evidence(spec: RolloutSpec, counted: Sequence[WindowAggregate]) -> Evidence
     return evidence
 
 
-def _step(learnt: _PriorEvidence, step: Step, told: Forecast) -> StepForecast:
+def _step(learnt: _PriorEvidence, step: Step, told: Forecast, *, is_cold: bool) -> StepForecast:
     spec, rates = learnt.spec, learnt.evidence.rates
     is_shadow = isinstance(step, ShadowStep)
     percent = steps.percent(step) / 100
@@ -232,7 +237,9 @@ def _step(learnt: _PriorEvidence, step: Step, told: Forecast) -> StepForecast:
         check = choose_compared(spec.checks)[tests.IN_ORDER.index(name)]
         if not tests.list_enabled(spec.checks)[name] or (is_shadow and name != tests.ERROR_RATE):
             continue
-        drawn = _SimulatedCheck(learnt, name, arms, 0.0 if is_shadow else percent)
+        share = 0.0 if is_shadow else percent
+        cold = COLD_WINDOWS if is_cold and name == tests.LATENCY else 0
+        drawn = _SimulatedCheck(learnt, name, arms, share, cold)
         if not drawn.rows.size:
             continue
         if check.gate:
@@ -254,10 +261,16 @@ class _SimulatedCheck:
         name: of the check.
         arms: shares of the requests that candidate and stable get.
         share: of callers, that the candidate has; 0 in shadow.
+        cold: windows, the first ones, that only report.
     """
 
     def __init__(
-        self, learnt: _PriorEvidence, name: str, arms: tuple[float, float], share: float
+        self,
+        learnt: _PriorEvidence,
+        name: str,
+        arms: tuple[float, float],
+        share: float,
+        cold: int,
     ) -> None:
         spec, rates = learnt.spec, learnt.evidence.rates
         limits = lines(spec.checks, rates.rows)
@@ -265,13 +278,14 @@ class _SimulatedCheck:
             rates.rows.test_of_row, np.arange(len(rates.rows.tests))[tests.TESTS[name]]
         )
         self.rows = np.flatnonzero(in_check & (rates.past[1] > 0))
-        self._name, self._arms = name, arms
+        self._name, self._arms, self._cold = name, arms, cold
         self._alpha = learnt.evidence.alpha
         self._longest = spec.deadline
         self._past = StableHistory(*rates.past[:, self.rows])
         self._requests = rates.past[1, self.rows] / learnt.windows
         self._rates = rates.past[0, self.rows] / np.maximum(rates.past[1, self.rows], 1.0)
         self._rho = rates.rho[self.rows]
+        self._within, self._near = rates.within[self.rows], rates.near[self.rows]
         apart = rates.spread(share)
         self._fail = Tolerance(
             np.asarray(limits.fail.a + apart)[self.rows], np.asarray(limits.fail.s)[self.rows]
@@ -289,8 +303,11 @@ class _SimulatedCheck:
         of_candidate = np.repeat(np.stack([fault.rates for fault in faults]), _DRAWN, axis=0)
         test = HarmTest.begin(of_candidate.shape, self._tests)
         hours = np.full(len(of_candidate), np.inf)
-        for window, rho, at in self._draw(of_candidate):
-            test = test.after(window, self._past, self._fail, rho, self._tests)
+        for number, (window, rho, at) in enumerate(self._draw(of_candidate)):
+            theta_s = test.theta_s(self._past)
+            believed = WindowPrior(theta_s, self._fail, rho, self._within, self._near)
+            log_s = np.add.reduceat(believed.log_of_rows(window), self._tests, axis=-2)
+            test = test.grow(log_s * (number >= self._cold), window)
             failed = test.e_value().mean(axis=-1) * self._alpha >= 1
             hours = np.where(failed & np.isinf(hours), at, hours)
             if np.isfinite(hours).all():
@@ -306,8 +323,11 @@ class _SimulatedCheck:
         of_candidate = np.tile(self._rates, (_DRAWN, 1))
         test = NonInferiorityTest.begin(of_candidate.shape, self._tests)
         hours = np.full(_DRAWN, np.inf)
-        for window, rho, at in self._draw(of_candidate):
-            test = test.after(window, self._past, self._pass, rho, self._tests)
+        for number, (window, rho, at) in enumerate(self._draw(of_candidate)):
+            before, of_design = test.log_e, {"within": self._within, "near": self._near}
+            test = test.after(window, self._past, self._pass, rho, self._tests, **of_design)
+            if number < self._cold:
+                test = replace_state(test, log_e=stake_part(before, test.log_e))
             seen = np.add.reduceat(test.n_c, self._tests, axis=-1).min(axis=-1)
             passed = (seen >= LEAST_TO_PASS) & (test.e_value().min(axis=-1) * BETA >= 1)
             hours = np.where(passed & np.isinf(hours), at, hours)

@@ -39,8 +39,8 @@ from rollout.checks.labels import Labelling, in_blocks
 from rollout.checks.left_out import (
     ArmGroupCounts,
     ArmGroups,
+    BakePast,
     WindowPrior,
-    also_against_past,
     without_groups,
 )
 from rollout.checks.rows import CheckRows, Lines
@@ -240,12 +240,14 @@ class RateEvidence(SequentialState, frozen=True):
         to_fail, to_pass = self._by_pairs(told, lines)
         window, history, tests = WindowCounts(e_c, n_c, e_s, n_s), self._history, self.rows.tests
         spread = self.spread(share)
-        fail = Tolerance(lines.fail.a + spread, lines.fail.s)
+        fail = Tolerance(
+            lines.fail.a + self._with_newcomers(spread, (candidate, stable), n_c + n_s, share),
+            lines.fail.s,
+        )
         believed = WindowPrior(self.harm.theta_s(history), fail, self.rho, self.within, self.near)
         log_s = believed.log_s(window, self.rows) + to_fail
-        if stage is ComparisonStage.BAKE:
-            factor = self.share_cost.factor(share)
-            log_s = also_against_past(log_s, window, history, believed, factor)
+        bake = BakePast.of(history, self.share_cost.factor(share), stage)
+        log_s = bake.hold(log_s, window, believed)
         not_worse = self.non_inferiority.after(
             window,
             history,
@@ -266,7 +268,8 @@ class RateEvidence(SequentialState, frozen=True):
                 self._count_groups(candidate, blocks[:2, 1:]),
                 self._count_groups(stable, blocks[2:, 1:]),
             )
-            of_groups = without_groups(log_s, window, both, believed, self.rows)
+            of_groups = without_groups(window, both, believed, self.rows, bake)
+            of_groups[..., at.LATENCY_TEST, :] *= not is_cold
             groups = self.groups.after(*(arm.every for arm in both))
         wide = Tolerance(lines.pass_.a + spread, lines.pass_.s)
         beyond_callers = self.beyond_callers + self.non_inferiority.log_s(
@@ -436,6 +439,26 @@ class RateEvidence(SequentialState, frozen=True):
         found[at.KNOWN_ERRORS] = DEVIATIONS * self.errors_past.deviation(share)
         return found
 
+    def _with_newcomers(
+        self,
+        spread: Floats,
+        arms: tuple[EvidenceCounts, EvidenceCounts],
+        requests: Floats,
+        share: float,
+    ) -> Floats:
+        """``spread`` in a window with these ``requests``, ``[rows]``, of newcomers too.
+
+        If names change, nobody knows who was slow or failed before.
+        """
+        slow = [self.slowness.of_callers(arm) for arm in arms]
+        failed = [at.errors_of_callers(arm) for arm in arms]
+        return with_newcomers(
+            spread,
+            self.own_past.newcomers(slow, at.sum_strata(requests, at.LATENCY)),
+            self.own_past.deviation_of_all(share),
+            self.errors_past.newcomers(failed, at.sum_strata(requests, at.ERRORS)),
+        )
+
     def requests_in_stage(self, name: str) -> float:
         """The candidate's requests that a check rests on in this stage: of its smallest test."""
         of_tests = np.add.reduceat(self.non_inferiority.n_c, self.rows.tests)[TESTS[name]]
@@ -541,8 +564,9 @@ class RateEvidence(SequentialState, frozen=True):
         return log_s, replace(not_worse, log_e=log_e)
 
     def _count_groups(self, arm: EvidenceCounts, labels: Floats) -> ArmGroupCounts:
-        every = GroupCounts.of(arm, self.labels)
-        return ArmGroupCounts.of(every, at.errors_of_callers(arm), self.errors_past, labels)
+        every, failed = GroupCounts.of(arm, self.labels), at.errors_of_callers(arm)
+        found = ArmGroupCounts.of(every, failed, self.errors_past, labels)
+        return found.with_times(self.slowness.of_callers(arm), self.own_past)
 
     @property
     def _history(self) -> StableHistory:
@@ -630,6 +654,24 @@ def _add_pairs(told: tuple[_PairedWindow, ...], test: int, before: Floats | None
     """All pairs of one kind so far, with this window's."""
     of_test = next((each for each in told if each.test == test), None)
     return before if of_test is None else of_test.pairs.add(before)
+
+
+def with_newcomers(spread: Floats, slow: Floats, deviation: Floats, failed: Floats) -> Floats:
+    """How far callers can set arms apart in a window, some of whom have no past.
+
+    Args:
+        spread: ``[..., rows]``, of callers who have one.
+        slow: ``[...]``, of latency, ``OwnPast.newcomers`` of the window.
+        deviation: ``[...]``, of latency, ``OwnPast.deviation_of_all``.
+        failed: ``[...]``, as ``slow``, of errors.
+    """
+    found = spread.copy()
+    of_latency = found[..., at.UNKNOWN_LATENCY]
+    found[..., at.UNKNOWN_LATENCY] = np.maximum(
+        of_latency, (DEVIATIONS * slow * deviation)[..., None]
+    )
+    found[..., at.ERRORS.start] *= np.maximum(failed, 1.0)
+    return np.minimum(found, 1.0)
 
 
 def _labels(arms: of_labels.Arms, earlier: of_labels.Arms | None) -> Floats:

@@ -30,6 +30,7 @@ KNOWN_ERRORS = slice(ERRORS.start + 1, ERRORS.stop)  # of callers with a past
 PAIRED_ERRORS = slice(ERRORS.start, ERRORS.start + 1)  # where pairs of all callers are counted
 # Of each stratum of callers one row a length, the unknown stratum's first.
 LATENCY = slice(ERRORS.stop, ERRORS.stop + STRATA * len(LENGTHS))
+UNKNOWN_LATENCY = slice(LATENCY.start, LATENCY.start + len(LENGTHS))
 # Labels of answers that were given in this step, and in the bake of those of the step before it.
 QUALITY = slice(LATENCY.stop, LATENCY.stop + 2)
 CLASSES = QUALITY.stop  # first row of the classes
@@ -136,6 +137,12 @@ def error_counts(
     every = np.array([[evidence.errors], [evidence.requests]], dtype=np.float64)
     of_strata = errors_of_callers(evidence).by_stratum(past.strata, *every)
     return of_strata[0].ravel().tolist(), of_strata[1].ravel().tolist()
+
+
+def sum_strata(rows: Floats, test: slice) -> Floats:
+    """``[..., rows]`` of errors or of latency, to ``[..., STRATA]``."""
+    found: Floats = rows[..., test].reshape(*rows.shape[:-1], STRATA, -1).sum(axis=-1)
+    return found
 
 
 def errors_of_callers(evidence: EvidenceCounts) -> CallersAnswers:

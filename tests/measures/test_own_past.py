@@ -175,3 +175,28 @@ def test_rare_events_are_expected_of_every_caller_however_little_a_window_expect
         past = after(past, [*one, (5, 0, True)], nobodys=5000)
     assert past.expected[0] == pytest.approx(500 / 5005, rel=1e-3)
     assert past.strata[0] > UNKNOWN
+
+
+def test_the_fewer_callers_lack_a_past_the_further_they_may_set_arms_apart() -> None:
+    past = after(OwnPast.begin(), [(1, 0, True), (2, 0, False)])
+
+    def newcomers(new: int, known: int, nobodys: int = 0) -> float:
+        arm = answers([(1, 0, False)] * known + [(9, 0, False)] * new)
+        requests = np.zeros(STRATA)
+        requests[UNKNOWN], requests[UNKNOWN + 1] = new + nobodys, known
+        return float(past.newcomers([arm, arm], 2 * requests))
+
+    assert newcomers(0, 20) == newcomers(0, 20, 10) == 0
+    assert newcomers(20, 0) == pytest.approx(1.0)
+    assert newcomers(5, 15) == pytest.approx(2.0)
+    # Nobody's requests, of which each falls to an arm by itself, bring the arms together.
+    assert newcomers(5, 15, 15) == pytest.approx(0.5 * 1.75)
+
+
+def test_callers_together_are_further_apart_than_within_strata() -> None:
+    rng = np.random.default_rng(3)
+    past = OwnPast.begin()
+    for _ in range(40):
+        past = after(past, drawn(np.array([0.02] * 27 + [0.4] * 3), 20, rng))
+    assert past.deviation_of_all(0.1) > 2 * past.deviation(0.1)
+    assert past.deviation_of_all(0.0) == 0

@@ -11,6 +11,7 @@ from rollout_walk import SPEC
 from contracts.endpoint import Arm
 from contracts.rollout import RolloutSpec, ShadowStep, Verdict, WeightStep
 from contracts.windows import AGE_STRIDE, LABEL_AGES, EndpointWindow, Sparse, age_class
+from rollout.checks.warmth import COLD_WINDOWS
 from rollout.evidence import ComparisonStage, Evidence
 from rollout.forecast import Forecast, forecast
 
@@ -77,6 +78,33 @@ def test_the_hours_are_those_that_the_checks_take_in_such_traffic() -> None:
             windows += 1
         taken.append(windows * 10 / 3600)
     assert step.found[fault] == pytest.approx(float(np.median(taken)), rel=0.5)
+
+
+def test_latency_is_found_after_the_windows_in_which_the_first_step_is_cold() -> None:
+    spec = RolloutSpec(steps=(WeightStep(weight=25), WeightStep(weight=50)))
+    slow = "slow answers, 5 times as many"
+    first, second = (step.found[slow] for step in told(spec, 1000).steps)
+    assert first > COLD_WINDOWS * 10 / 3600 > second
+
+
+def test_requests_of_names_that_last_for_minutes_take_longer_to_tell_a_change() -> None:
+    windows = traffic(200)
+    for at, each in enumerate(windows):
+        evidence = each.aggregates[0].evidence
+        rng = np.random.default_rng(at // 6)  # who sends the label changes each minute
+        ranked = rng.permutation(list(evidence.group_requests)).tolist()
+        left, of_groups = evidence.labels["positive"], {}
+        for group in ranked:
+            of_groups[group] = min(left, evidence.group_requests[group])
+            left -= of_groups[group]
+        others = {group: n - of_groups[group] for group, n in evidence.group_requests.items()}
+        evidence.group_labels = {"positive": of_groups, "negative": others}
+    label = "a label, 20 points rarer"
+    spec = HALF.model_copy(update={"deadline": 7200.0})
+    (alike,) = forecast(spec, OLD, windows, SECONDS).steps
+    (single,) = told(spec, 200).steps
+    assert alike.found[label] > 2 * single.found[label]
+    assert alike.found["errors, 10 points more"] == single.found["errors, 10 points more"]
 
 
 @pytest.mark.slow

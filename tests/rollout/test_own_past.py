@@ -23,13 +23,18 @@ CANDIDATES = np.isin(CALLERS, [10, 20, 3, 5])
 
 
 def window(
-    callers: np.ndarray, rng: np.random.Generator, *, later: int = 0, is_told: bool = True
+    callers: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    later: int | np.ndarray = 0,
+    is_told: bool = True,
+    renamed: int = 0,
 ) -> EvidenceCounts:
     """Answers of an arm, twenty of each caller, that take so many buckets longer than usual."""
-    took = np.round(rng.normal(0, 8, (len(callers), 20))).astype(int) + later
-    took = took + np.where(SLOW[callers], LATE, QUICK)[:, None]
+    took = np.round(rng.normal(0, 8, (len(callers), 20))).astype(int)
+    took = took + (np.where(SLOW[callers], LATE, QUICK) + later)[:, None]
     latency = Counter(took.ravel().tolist())
-    of_callers = Counter((callers[:, None] * CALLER_STRIDE + took).ravel().tolist())
+    of_callers = Counter(((callers + renamed)[:, None] * CALLER_STRIDE + took).ravel().tolist())
     return EvidenceCounts(
         requests=took.size,
         latency={TOKENS: dict(latency)},
@@ -65,6 +70,39 @@ def test_callers_who_were_slow_before_are_no_fault_of_the_version_that_answers_t
 
 def test_a_version_that_is_slower_fails_whoever_its_callers_are() -> None:
     assert latency(compared(begun(), later=5)).verdict is Verdict.FAIL
+
+
+def test_one_caller_that_becomes_slow_is_no_fault_of_the_version_that_answers_it() -> None:
+    one = np.where(CALLERS[CANDIDATES] == 3, 30, 0)
+    evidence = begun()
+    rng = np.random.default_rng(7)
+    for _ in range(60):
+        candidate = window(CALLERS[CANDIDATES], rng, later=one)
+        evidence = evidence.after(candidate, window(CALLERS[~CANDIDATES], rng), 10.0)
+    assert latency(evidence).verdict is not Verdict.FAIL
+    assert evidence.rates.rests_on_few("latency", 0.05)
+    # Two such callers are a fault: no group of callers is left out but one.
+    for _ in range(20):
+        two = np.where(np.isin(CALLERS[CANDIDATES], [3, 5]), 30, 0)
+        candidate = window(CALLERS[CANDIDATES], rng, later=two)
+        evidence = evidence.after(candidate, window(CALLERS[~CANDIDATES], rng), 10.0)
+    assert latency(evidence).verdict is Verdict.FAIL
+
+
+def renamed(later: int = 0, windows: int = 60) -> Evidence:
+    """Half of the candidate's callers are slow, and all have other names than in stable's past."""
+    rng = np.random.default_rng(8)
+    evidence = begun().with_share(0.1)
+    for _ in range(windows):
+        candidate = window(CALLERS[CANDIDATES], rng, later=later, renamed=1000)
+        stable = window(CALLERS[~CANDIDATES], rng, renamed=1000)
+        evidence = evidence.after(candidate, stable, 10.0)
+    return evidence
+
+
+def test_callers_whose_names_changed_are_no_fault_and_a_slower_version_is() -> None:
+    assert latency(renamed()).verdict is Verdict.UNKNOWN
+    assert latency(renamed(later=16)).verdict is Verdict.FAIL
 
 
 def test_what_the_candidate_answers_moves_no_caller_to_another_stratum() -> None:

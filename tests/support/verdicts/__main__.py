@@ -9,12 +9,19 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from verdicts import cold_starts, late_labels, whole, worlds
+from verdicts import cold_starts, late_labels, search, whole, worlds
 from verdicts.findings import Finding, table
 
-STUDIES = ("labels", "cold", "shared", "sessions")
-FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200)}
-SMALL = {"identical": 18, "harmful": 90, "worlds": 6, **dict.fromkeys(STUDIES, 6), "sessions": 2}
+STUDIES = ("labels", "cold", "shared", "sessions", "names", "found")
+FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200), "found": 40}
+SMALL = {
+    "identical": 18,
+    "harmful": 90,
+    "worlds": 6,
+    **dict.fromkeys(STUDIES, 6),
+    "sessions": 2,
+    "found": 2,
+}
 
 
 def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
@@ -27,6 +34,8 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "cold": lambda: cold_starts.wrongly_back(rollouts, processes),
         "shared": lambda: worlds.wrongly_back(rollouts, worlds.SHARED),
         "sessions": lambda: worlds.wrongly_back(rollouts, worlds.SESSIONS, seed=35),
+        "names": lambda: worlds.wrongly_back(rollouts, worlds.NAMES_CHANGE, seed=35),
+        "found": lambda: search.again(rollouts),
     }
     return studies[name]()
 

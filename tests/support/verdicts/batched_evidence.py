@@ -32,8 +32,8 @@ from rollout.checks.callers import DEVIATIONS, MOST_CALLER_SPREAD, CallerVariati
 from rollout.checks.left_out import (
     ArmGroupCounts,
     ArmGroups,
+    BakePast,
     WindowPrior,
-    also_against_past,
     classes_by_group,
     without_groups,
 )
@@ -44,6 +44,7 @@ from rollout.checks.rates import (
     LATENCY,
     LEAST_TO_PASS,
     TESTS,
+    with_newcomers,
 )
 from rollout.checks.rows import (
     CLASS_TEST,
@@ -55,6 +56,7 @@ from rollout.checks.rows import (
     PAIRED_ERRORS,
     CheckRows,
     lines,
+    sum_strata,
 )
 from rollout.checks.rows import LATENCY as LATENCY_ROWS
 from rollout.checks.share_cost import ShareCost
@@ -268,20 +270,23 @@ class BatchedEvidence:
         )
         wider = replace(asked, caller_spread=np.asarray(asked.caller_spread)[:, None])
         apart = self._apart(share)
-        fail = Tolerance(LINES.fail.a + apart, LINES.fail.s)
+        wider_apart = self._with_newcomers(apart, (candidate, stable), n_c + n_s, share)
+        fail = Tolerance(LINES.fail.a + wider_apart, LINES.fail.s)
         believed = WindowPrior(self.harm.theta_s(history), fail, rho_of_rows, within, near)
         log_s = believed.log_s(window, ROWS) + to_fail
-        if bake.any():
-            factor = self.share_cost.factor(share)
-            of_bake = also_against_past(log_s, window, history, believed, factor)
-            log_s = np.where(bake[:, None, None], of_bake, log_s)
+        past_of_bake = BakePast(history, self.share_cost.factor(share), bake)
+        log_s = past_of_bake.hold(log_s, window, believed)
         is_cold = ~shadow & self.warmth.is_cold(self.alpha)
         log_s[is_cold, LATENCY_TEST] = 0.0
         further = Tolerance(LINES.pass_.a + apart, LINES.pass_.s)
         beyond_callers = self.non_inferiority.log_s(
             window, history, further, rho_of_rows, ROWS.tests, within=within, near=near
         )
-        of_groups = _without_groups(log_s, window, both, believed, shadow)
+        of_groups = np.repeat(log_s[:, None], GROUPS, axis=1)
+        if not shadow.all():  # where both arms answer the same callers, nobody is out
+            without = without_groups(window, both, believed, ROWS, past_of_bake)
+            of_groups = np.where(shadow[:, None, None, None], of_groups, without)
+        of_groups[is_cold, :, LATENCY_TEST] = 0.0
         counted = _with_pairs(window.n_c, of_errors, requests)
         expected = believed.expected(replace(window, n_c=counted), ROWS)
         not_worse = (
@@ -436,6 +441,19 @@ class BatchedEvidence:
         found[:, KNOWN_ERRORS] = DEVIATIONS * self.errors_past.deviation(share)[:, None]
         return found
 
+    def _with_newcomers(
+        self, apart: Floats, arms: tuple[Arm, Arm], requests: Floats, share: Floats
+    ) -> Floats:
+        """``RateEvidence._with_newcomers``."""
+        slow = [self._of_callers(arm) for arm in arms]
+        failed = [_failed_of_callers(arm) for arm in arms]
+        return with_newcomers(
+            apart,
+            self.own_past.newcomers(slow, sum_strata(requests, LATENCY_ROWS)),
+            self.own_past.deviation_of_all(share),
+            self.errors_past.newcomers(failed, sum_strata(requests, ERRORS)),
+        )
+
     def _counts(self, arm: Arm) -> tuple[Floats, Floats]:
         """Events and requests, ``[rollouts, rows]``, as ``CheckRows.counts`` has them of one."""
         rollouts = len(arm.requests)
@@ -477,7 +495,11 @@ class BatchedEvidence:
         return self.errors_past.after(_failed_of_callers(stable), *_attempts(stable))
 
     def _grouped(self, arm: Arm) -> ArmGroupCounts:
-        return ArmGroupCounts.of(_grouped(arm), _failed_of_callers(arm), self.errors_past)
+        found = ArmGroupCounts.of(_grouped(arm), _failed_of_callers(arm), self.errors_past)
+        times = self._of_callers(arm)
+        lengths = np.array([slowness.LENGTHS.index(length) for length in LENGTHS])
+        by_length = replace(times, length=lengths[times.length])
+        return found.with_times(by_length, self.own_past)
 
     @cached_property
     def _edges(self) -> tuple[NDArray[np.intp], Yes]:
@@ -571,21 +593,6 @@ def _without(classes: Floats, arm: GroupCounts, shadow: Yes) -> Floats:
     """``[rollouts, GROUPS, classes]``: without each group, but in shadow, where nobody is out."""
     of_groups = np.where(shadow[:, None, None], 0.0, classes_by_group(arm))
     return np.maximum(classes[:, None] - of_groups, 0.0)
-
-
-def _without_groups(
-    log_s: Floats,
-    window: WindowCounts,
-    arms: tuple[ArmGroupCounts, ArmGroupCounts],
-    believed: WindowPrior,
-    shadow: Yes,
-) -> Floats:
-    """``left_out.without_groups``, but in shadow, where nobody is out."""
-    everybody = np.repeat(log_s[:, None], GROUPS, axis=1)
-    if shadow.all() or not any(arm.every.requests.any() for arm in arms):
-        return everybody
-    without = without_groups(log_s, window, arms, believed, ROWS)
-    return np.where(shadow[:, None, None, None], everybody, without)
 
 
 def _pairs(arm: Arm) -> Floats:

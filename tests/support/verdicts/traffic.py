@@ -368,20 +368,30 @@ def harmed(
     rng: np.random.Generator,
     since: Floats | float = 0.0,
 ) -> Arm:
-    """A candidate's window with its harm; callers met it ``since`` seconds ago."""
+    """A candidate's window with its harm; callers met it ``since`` seconds ago.
+
+    Requests have one text each.
+    """
     shown = np.where(copied, float(harm.in_shadow), 1.0)
     lost = rng.binomial(arm.labels, harm.fails * shown[:, None])
     first, second = (arm.labels - lost).T
     flipped = rng.binomial(first, harm.flips * shown)
-    # Of callers, all of whom have a name here, it is drawn by group.
+    # Of callers with a name it is drawn by group, of nobody's requests together.
     requests, errors, positive = np.moveaxis(arm.groups, 1, 0)
     answers = np.stack([requests - errors - positive, positive], axis=1)
     of_groups = rng.binomial(answers, harm.fails * shown[:, None, None])
     firsts, seconds = np.moveaxis(answers - of_groups, 1, 0)
     flips = rng.binomial(firsts, harm.flips * shown[:, None])
-    lost = np.where(copied[:, None], lost, of_groups.sum(axis=2))
+    nobodys_answers = np.where(copied[:, None], 0, arm.labels - answers.sum(axis=2))
+    of_nobody = rng.binomial(nobodys_answers, harm.fails * shown[:, None])
+    flipped_of_nobody = rng.binomial((nobodys_answers - of_nobody)[:, 0], harm.flips * shown)
+    lost = np.where(copied[:, None], lost, of_groups.sum(axis=2) + of_nobody)
     first, second = (arm.labels - lost).T
-    flipped = np.where(copied, flipped, flips.sum(axis=1))
+    flipped = np.where(copied, flipped, flips.sum(axis=1) + flipped_of_nobody)
+    cached = arm.cached
+    if cached is not None:
+        more = rng.binomial(cached[:, 0], harm.flips * shown)
+        cached = cached + np.stack([-more, more], axis=1)
     more_of_groups = of_groups.sum(axis=1)
     groups = np.stack([requests, errors + more_of_groups, seconds + flips], axis=1)
     left = (harm.slower - 1) * np.exp(-np.asarray(since) / harm.fades)
@@ -400,6 +410,7 @@ def harmed(
     return replace(
         arm,
         attempts=attempts,
+        cached=cached,
         errors=arm.errors + lost.sum(axis=1),
         labels=np.stack([first - flipped, second + flipped], axis=1),
         pairs=pairs,

@@ -110,10 +110,13 @@ def walked(
     harm: Harm | None = None,
     *,
     shortest: int = 0,
+    longest: int = LONGEST,
+    bake: int = BAKE_WINDOWS,
 ) -> list[RolloutEnd]:
     """One rollout in each row of a traffic, which begins with stable's history.
 
-    A step with callers takes ``shortest`` windows at least.
+    A step with callers takes ``shortest`` windows at least, the bake so many, and what is not
+    promoted after ``longest`` expires.
     """
     evidence = BatchedEvidence.begin(rollouts, RolloutSpec().false_rollback)
     nobody = np.zeros(rollouts)
@@ -138,8 +141,8 @@ def walked(
         on &= (step == 0) | (at - began >= shortest)
         step, began = step + on, np.where(on, at, began)
         evidence = evidence.next_stage(on)
-        is_over = evidence.failed.any(axis=1) | ((step == BAKE) & (at - began >= BAKE_WINDOWS))
-        is_over |= (at >= LONGEST) & (step < BAKE)
+        is_over = evidence.failed.any(axis=1) | ((step == BAKE) & (at - began >= bake))
+        is_over |= (at >= longest) & (step < BAKE)
         for row in np.flatnonzero(is_over):
             failed = evidence.failed[row]
             ended[int(index[row])] = _ended(int(step[row]), failed, began[row], met[row], at)

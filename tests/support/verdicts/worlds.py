@@ -17,6 +17,7 @@ from contracts.windows import CALLER_CAP, CALLER_GROUPS
 from measures.correlation import Floats
 from verdicts import whole
 from verdicts.findings import Finding
+from verdicts.shared_engine import WINDOWS, Engine, windows
 from verdicts.traffic import (
     EDGE,
     FIRST,
@@ -38,6 +39,7 @@ SEED = 18
 _LATER = round(np.log(1.5) / EDGE)  # buckets, of answers that take half as long again
 _STALLED = 0.2  # of a window's requests, that a stall of two seconds meets
 _DAY = 8640  # windows
+_RAMP = 360  # windows
 _PERIOD, _PERIODS = 60, 256  # windows of a neighbour's load, and how many until they come again
 _BY_CALLER = ("callers", "attempts")  # fields of an arm that are no counts of a rollout
 _BEGINS = (40, 400)  # windows of the rollout, between which something begins
@@ -72,6 +74,9 @@ class Stream:
         lives: windows for which a caller's name lasts in the mean; another one takes its place
             then, with another place in the split. 0: names last.
         one_label: a name's texts all have one label, the second one's with ``positive``.
+        rotates: share of the callers that get other names at once, some time after the rollout
+            began, with other places in the split.
+        slows: its answers take half as long again from some time after the rollout began.
     """
 
     requests: float
@@ -94,6 +99,8 @@ class Stream:
     tail: float = TAIL
     lives: float = 0.0
     one_label: bool = False
+    rotates: float = 0.0
+    slows: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,11 @@ class World:
             of the mean. With it comes more of the second label, by so much of its share.
         neighbour: how much longer answers of both arms take while another model keeps the engine
             busy: a quarter of the time, ten minutes at once.
+        shortest: windows that a step with callers takes at least.
+        ramp: how many times as many requests come after the rollout's first hour, less 1: they
+            grow evenly until then.
+        engine: that versions and a neighbour share: then times are of its queues, the neighbour is
+            busy as above, and callers are alike in them. None: times are drawn by themselves.
     """
 
     name: str
@@ -119,6 +131,8 @@ class World:
     daily: float = 0.0
     neighbour: float = 0.0
     shortest: int = 0
+    ramp: float = 0.0
+    engine: Engine | None = None
 
 
 WORLDS = (
@@ -224,7 +238,34 @@ WORLDS = (
     ),
 )
 
-
+NAMES_CHANGE = (
+    World(
+        "a tenth of the callers takes 1.5 times as long, and all names change, steps of half an "
+        "hour",
+        (Stream(1000.0, slow_callers=0.1, rotates=1.0),),
+        shortest=180,
+    ),
+    World(
+        "the same, and a third of the names changes",
+        (Stream(1000.0, slow_callers=0.1, rotates=0.3),),
+        shortest=180,
+    ),
+    World(
+        "the same, and only the names of those who are slow change",
+        (Stream(900.0), Stream(100.0, callers=20, slow_callers=1.0, rotates=1.0)),
+        shortest=180,
+    ),
+    World(
+        "a fifth is of callers who fail in 5 %, not 0.2 %, and all names change",
+        (Stream(800.0, errors=0.002, rotates=1.0), Stream(200.0, errors=0.05, rotates=1.0)),
+        shortest=180,
+    ),
+    World(
+        "a caller with 80 judged requests a window begins to take 1.5 times as long",
+        (Stream(1000.0), Stream(400.0, callers=1, cap=80, slows=True)),
+        shortest=180,
+    ),
+)
 _ONE_SESSION = Stream(1000.0, callers=67, tail=0.0, lives=12.0, one_label=True)
 SESSIONS = (
     World(
@@ -320,27 +361,47 @@ class Traffic:
         """A window later."""
         at = self.at + 1
         pairs = zip(self.world.streams, self.callers, strict=True)
-        return replace(self, at=at, callers=tuple(_later(*pair, rng) for pair in pairs))
+        return replace(self, at=at, callers=tuple(_later(*pair, at, rng) for pair in pairs))
 
     def window(self, low: Floats, high: Floats, rng: np.random.Generator) -> tuple[Arm, Arm]:
         """One window of candidate and stable, as ``traffic.window``."""
-        hour = 1 + self.world.daily * np.sin(2 * np.pi * self.at / _DAY)
+        rhythm = 1 + self.world.daily * np.sin(2 * np.pi * self.at / _DAY)
+        hour = rhythm * (1 + self.world.ramp * min(max(self.at / _RAMP, 0.0), 1.0))
         drawn = [
-            _drawn(_at_hour(stream, hour), callers, self.at, (low, high), rng)
+            _drawn(_at_hour(stream, hour, rhythm), callers, self.at, (low, high), rng)
             for stream, callers in zip(self.world.streams, self.callers, strict=True)
         ]
         candidate = _sum([arms[0] for arms in drawn])
         stable = _sum([arms[1] for arms in drawn])
         share = np.where(np.isinf(high), 0.0, high - low)  # copies have spare capacity
+        if self.world.engine is not None:
+            candidate, stable = self._queued(self.world.engine, (candidate, stable), share, rng)
         return (
             self._loaded(self._stalled(candidate, rng), share * hour),
             self._loaded(self._stalled(stable, rng), (1 - share) * hour),
         )
 
+    @property
+    def _is_busy(self) -> NDArray[np.bool_]:
+        """``[rollouts]``, whether the neighbour keeps the engine busy in this window."""
+        return self.busy[:, (self.at + whole.HISTORY) // _PERIOD % _PERIODS]
+
+    def _queued(
+        self, engine: Engine, arms: tuple[Arm, Arm], share: Floats, rng: np.random.Generator
+    ) -> tuple[Arm, Arm]:
+        """With the times of a window of the engine, which both arms meet."""
+        (own,) = rng.spawn(1)
+        met = own.integers(0, WINDOWS, self.rollouts)
+        states = zip(share.tolist(), self._is_busy.tolist(), met.tolist(), strict=True)
+        of_arms = np.stack(
+            [windows(engine, part, is_busy=is_busy)[at] for part, is_busy, at in states]
+        )
+        one, other = (_timed(arm, of_arms[:, at], own) for at, arm in enumerate(arms))
+        return one, other
+
     def _loaded(self, arm: Arm, load: Floats) -> Arm:
         """With answers that take longer by the load of their arm."""
-        is_busy = self.busy[:, (self.at + whole.HISTORY) // _PERIOD % _PERIODS]
-        longer = np.log1p(self.world.load * load) + np.log1p(self.world.neighbour * is_busy)
+        longer = np.log1p(self.world.load * load) + np.log1p(self.world.neighbour * self._is_busy)
         later = np.round(longer / EDGE).astype(np.int64)
         return replace(arm, first=arm.first + later[:, None])
 
@@ -362,19 +423,45 @@ class Traffic:
         )
 
 
-def _at_hour(stream: Stream, hour: float) -> Stream:
-    """The stream at an hour in which so much of the mean comes."""
-    if hour == 1:
+def _timed(arm: Arm, shares: Floats, rng: np.random.Generator) -> Arm:
+    """With times drawn by their shares, ``[rollouts, lengths, buckets]``."""
+    of = arm.callers or nobodys()
+    cells = np.prod(shares.shape[:-1], dtype=int)
+    cumulated = np.cumsum(shares, axis=-1).reshape(cells, -1)
+    cumulated[:, -1] = 1.0
+    cell = of.row * shares.shape[1] + of.length
+    at = np.searchsorted(
+        (cumulated + np.arange(cells)[:, None]).ravel(), cell + rng.random(len(cell))
+    )
+    time = at - cell * shares.shape[-1]
+    of_callers = np.zeros(shares.shape, dtype=np.int64)
+    np.add.at(of_callers, (of.row, of.length, time), 1)
+    rest = arm.times.sum(axis=-1) - of_callers.sum(axis=-1)
+    return replace(
+        arm,
+        times=of_callers + rng.multinomial(rest, shares),
+        first=np.zeros_like(arm.first),
+        callers=None if arm.callers is None else replace(of, time=time),
+    )
+
+
+def _at_hour(stream: Stream, hour: float, rhythm: float) -> Stream:
+    """The stream at an hour in which so much of the mean comes, and so much of the label."""
+    if hour == rhythm == 1:
         return stream
-    return replace(stream, requests=stream.requests * hour, positive=stream.positive * hour)
+    positive = min(stream.positive * rhythm, 1.0)
+    return replace(stream, requests=stream.requests * hour, positive=positive)
 
 
-def _later(stream: Stream, callers: _Callers, rng: np.random.Generator) -> _Callers:
-    """A stream's callers in the next window: some take other names."""
-    if not stream.lives:
+def _later(stream: Stream, callers: _Callers, at: int, rng: np.random.Generator) -> _Callers:
+    """A stream's callers in this window: some take other names."""
+    if not stream.lives and not stream.rotates:
         return callers
     (own,) = rng.spawn(1)
-    return callers.renamed(stream, own.random(callers.place.shape) < 1 / stream.lives, own)
+    part = np.where(callers.begins == at, stream.rotates, 0.0)[:, None]
+    if stream.lives:
+        part = np.maximum(part, 1 / stream.lives)
+    return callers.renamed(stream, own.random(callers.place.shape) < part, own)
 
 
 def _names(
@@ -397,7 +484,7 @@ def _callers(stream: Stream, rollouts: int, rng: np.random.Generator) -> _Caller
         bucketed(group, own),
         rng.random(shape) < stream.slow_callers,
         np.round(own.normal(0, stream.own_times / EDGE, shape)).astype(np.int64),
-        begins if stream.begins_late else np.full(rollouts, -whole.HISTORY),
+        begins,
         own.random(shape) < stream.positive,
     )
 
@@ -411,7 +498,9 @@ def _drawn(
 ) -> tuple[Arm, Arm]:
     """Candidate's and stable's window of one stream, at a window of the rollout."""
     low, high = split
-    has_begun = callers.begins <= at
+    has_begun = (callers.begins <= at) | (not stream.begins_late)
+    if stream.slows:
+        callers = replace(callers, is_slow=callers.is_slow | (callers.begins <= at)[:, None])
     copied = np.isinf(high)
     if stream.callers:
         is_mine = (callers.place >= low[:, None]) & (callers.place < high[:, None])
@@ -603,7 +692,20 @@ def walks(world: World, rollouts: int, seed: Sequence[int]) -> list[whole.Rollou
     return whole.walked(traffic, rollouts, rng, shortest=world.shortest)
 
 
-SHARED = tuple(world for world in WORLDS if world.neighbour)  # an engine, with another model
+# An engine, with another model: by its queues, and by what they were taken to make before.
+SHARED = (
+    World(
+        "two versions and a neighbour in the queues of two Tritons",
+        (Stream(1000.0),),
+        engine=Engine(),
+    ),
+    World(
+        "the same, nobody named, and more requests",
+        (Stream(1000.0, callers=0),),
+        engine=Engine(requests=8000.0, neighbour=3000.0),
+    ),
+    *(world for world in WORLDS if world.neighbour),
+)
 
 
 def wrongly_back(rollouts: int, those: Sequence[World] = WORLDS, seed: int = SEED) -> list[Finding]:
