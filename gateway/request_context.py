@@ -53,6 +53,7 @@ class RequestContext:
 
     Admission sets ``caller``, the name of its key, when it has ``recognised`` the caller, and
     ``counted`` when the rate has counted it; ``rated_as`` is what the rate counts it as until then.
+    ``deferred``: its caller left it here to be answered later, and is known by the key's name.
     ``body_read``: its body is read or being read. ``work_seconds`` of a processor that this took,
     for which the rate has counted it ``charged`` further times. ``bulk``: it takes idle capacity
     only, and may wait longer than the endpoint allows if it says so.
@@ -77,6 +78,7 @@ class RequestContext:
     recognised: bool = False
     counted: bool = False
     rated_as: str = ""
+    deferred: bool = False
     body_read: bool = False
     work_seconds: float = 0.0
     charged: int = 0
