@@ -264,7 +264,7 @@ class Application(fastapi.FastAPI):
         return route, error_reply(known, context.request_id, _error_form(route, path))
 
     def _count_finished(self, route: Route | None, status: int, context: RequestContext) -> None:
-        dialect = route.dialect if route else "none"
+        dialect = context.counted_as(route.dialect if route else "none")
         seconds = time.monotonic() - context.started
         self._metrics.request_finished(dialect, status, seconds)
 

@@ -118,12 +118,25 @@ class RequestContext:
             return self.started + limit
         return self.started + (timeout if self.bulk else min(timeout, limit))
 
+    def counted_as(self, dialect: str) -> str:
+        """The dialect as metrics have it: bulk requests, which wait long, are apart in each."""
+        return f"{dialect}_bulk" if self.bulk else dialect
+
     @property
     def ends(self) -> float | None:
         """The deadline as far as it is known: the endpoint may be named by the body alone."""
         if self.limit_seconds is not None:
             return self.deadline(self.limit_seconds)
         return None if self.timeout_seconds is None else self.started + self.timeout_seconds
+
+    def classify(self, value: object) -> None:
+        """Takes the class that a request's parameters name; raises ``BadRequestError``."""
+        if value not in ("bulk", "interactive"):
+            raise BadRequestError(
+                "parameters.headrace_class: expected bulk or interactive; got "
+                f"{str(value)[:40]!r}."
+            )
+        self.bulk = value == "bulk"
 
     def shorten(self, timeout_seconds: float) -> None:
         """Takes a timeout from the body (Triton's ``timeout`` parameter) where it is shorter."""
