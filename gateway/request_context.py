@@ -133,8 +133,7 @@ class RequestContext:
         """Takes the class that a request's parameters name; raises ``BadRequestError``."""
         if value not in ("bulk", "interactive"):
             raise BadRequestError(
-                "parameters.headrace_class: expected bulk or interactive; got "
-                f"{str(value)[:40]!r}."
+                f"parameters.headrace_class: expected bulk or interactive; got {str(value)[:40]!r}."
             )
         self.bulk = value == "bulk"
 

@@ -65,9 +65,7 @@ async def test_the_space_of_vectors_is_a_parameter_and_in_the_metadata(stub: Any
     assert "space" not in (await stub.ModelInfer(request("a"))).parameters
 
 
-async def test_the_class_of_a_request_is_a_parameter_or_metadata(
-    stub: Any, fronts: Served
-) -> None:
+async def test_the_class_of_a_request_is_a_parameter_or_metadata(stub: Any, fronts: Served) -> None:
     before = len(fronts.predictor.calls)
     asked = request("a")
     asked.parameters["headrace_class"].string_param = "bulk"
