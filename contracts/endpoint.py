@@ -416,7 +416,7 @@ class EndpointStatus(_EndpointModel):
     )
     kept: tuple[KeptSpace, ...] = Field(
         (),
-        description=f"up to {KEPT_LIMIT} vector spaces that are answered by name only, among packages",
+        description=f"up to {KEPT_LIMIT} vector spaces, answered by name only, among packages",
     )
     next_pool: str = Field("", description="loads the packages, before callers go there")
     next_packages: tuple[ModelRef, ...] = Field(

@@ -17,6 +17,10 @@ from gateway.errors import RETRY_AFTER_SECONDS, StoreUnavailableError
 from service import durable
 
 
+class StoreUrlError(Exception):
+    """A URL that can't be opened here."""
+
+
 class ObjectFolder:
     """The objects. Threads may share it.
 
@@ -24,14 +28,14 @@ class ObjectFolder:
         url: any fsspec URL. Nothing is asked of it yet.
 
     Raises:
-        ValueError: a kind of URL that can't be opened here.
+        StoreUrlError: a kind of URL that can't be opened here.
     """
 
     def __init__(self, url: str) -> None:
         try:
             self._files, root = fsspec.core.url_to_fs(url)
-        except (ImportError, OSError) as error:
-            raise ValueError(f"{url} can't be opened: {error}") from error
+        except (ImportError, OSError, ValueError) as error:
+            raise StoreUrlError(f"--batches-url={url} can't be opened: {error}") from error
         self._root = root.rstrip("/")
         self._is_local = isinstance(self._files, LocalFileSystem)
         self._is_proved = self._is_local

@@ -108,6 +108,9 @@ class BatchRunner:
         look_seconds: between two looks for batches.
         wall_clock: unix time, for what batches are told of time.
         clock: for leases.
+
+    Attributes:
+        store: see above.
     """
 
     def __init__(
@@ -122,7 +125,7 @@ class BatchRunner:
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store = store
+        self.store = store
         self._answer = answer
         self._admission = admission
         self._name = name
@@ -166,7 +169,7 @@ class BatchRunner:
 
     async def _look(self) -> None:
         """Takes batches that nobody runs, as long as there is room for them."""
-        ask, store = self._store.ask, self._store
+        ask, store = self.store.ask, self.store
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + _SWEEP_SECONDS
             await ask(partial(store.sweep, self._wall_clock()))
@@ -193,7 +196,7 @@ class BatchRunner:
 
     async def _take(self, key: Key) -> tuple[int, BatchLease] | None:
         """The number of the lease and the lease, if the batch is this gateway's now."""
-        store = self._store
+        store = self.store
         newest, lease = await store.ask(partial(store.lease, *key))
         if lease is not None and not lease.released:
             seen, since = self._seen.get(key, (None, 0.0))
@@ -212,7 +215,7 @@ class BatchRunner:
 
     async def _run(self, key: Key, number: int, lease: BatchLease) -> None:
         owner, name = key
-        store = self._store
+        store = self.store
         try:
             if await store.ask(partial(store.end, *key)) is not None:
                 await store.ask(partial(store.close_batch, *key))
@@ -254,7 +257,7 @@ class BatchRunner:
         if self._wall_clock() >= job.batch.expires_at:
             job.stop("expired")
             return
-        store = self._store
+        store = self.store
         try:
             cancelled = await store.ask(partial(store.cancelled_at, job.owner, job.batch.id))
         except StoreUnavailableError:
@@ -264,7 +267,7 @@ class BatchRunner:
 
     async def _renew(self, job: _Job, *, released: bool = False) -> bool:
         job.lease = msgspec.structs.replace(job.lease, beat=job.lease.beat + 1, released=released)
-        store = self._store
+        store = self.store
         renew = partial(store.renew, job.owner, job.batch.id, job.number, job.lease)
         try:
             return await store.ask(renew)
@@ -276,7 +279,7 @@ class BatchRunner:
 
     async def _work(self, job: _Job) -> None:
         """Answers the pieces that are not answered, and ends the batch."""
-        store, batch = self._store, job.batch
+        store, batch = self.store, job.batch
         key = job.owner, batch.id
         done = await store.ask(partial(store.parts, *key))
         for number in range(len(batch.pieces)):
@@ -304,7 +307,7 @@ class BatchRunner:
             found = [row.result() for row in rows]
             answers = [line for is_answer, line in found if is_answer]
             errors = [line for is_answer, line in found if not is_answer]
-            put = partial(self._store.put_part, job.owner, job.batch.id, number, answers, errors)
+            put = partial(self.store.put_part, job.owner, job.batch.id, number, answers, errors)
             await self._patiently(put)
         finally:
             self._admission.held.add(-held)
@@ -319,7 +322,7 @@ class BatchRunner:
         failures = 0
         while True:
             try:
-                return await self._store.ask(work)
+                return await self.store.ask(work)
             except StoreUnavailableError:
                 failures += 1
                 await asyncio.sleep(_PAUSES.after(failures, _drawn()))
@@ -378,7 +381,7 @@ class BatchRunner:
             reply = await self._answer(request)
             space = dict(reply.headers).get(_SPACE, b"").decode()
             if job.space is None:
-                pin = partial(self._store.pin, job.owner, batch.id, space)
+                pin = partial(self.store.pin, job.owner, batch.id, space)
                 job.space = await self._patiently(pin)
             if space != job.space:
                 job.stop(
@@ -414,7 +417,7 @@ class BatchRunner:
         log.info("a batch is over", extra={"batch": job.batch.id, **fields})
 
     async def _end(self, job: _Job) -> BatchEnd:
-        ask, store, batch = self._store.ask, self._store, job.batch
+        ask, store, batch = self.store.ask, self.store, job.batch
         key = job.owner, batch.id
         outputs = _Output(store, *key, "o"), _Output(store, *key, "e")
         for number in range(len(batch.pieces)):

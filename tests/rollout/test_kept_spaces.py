@@ -130,7 +130,7 @@ def test_a_kept_space_whose_package_a_triton_refuses_leaves_with_its_words() -> 
 
 
 def test_of_more_spaces_than_are_kept_the_one_not_asked_for_the_longest_leaves() -> None:
-    made = keeping(walk(), KEEP / 2, 0.0, KEEP / 4, 0.0)
+    made = keeping(walk(), 0.11 * KEEP, 0.0, 0.05 * KEEP, 0.0)
     made.before().step().traffic("pass", 3).told(Verb.PROMOTE)
     assert made.said[0], made.said
     made.step(SPEC.bake).traffic("pass").step(SPEC.bake)
