@@ -156,6 +156,8 @@ class BatchRunner:
                     if not self._away:
                         log.warning("batches can't be looked for", extra={"reason": error.message})
                     self._away = True
+                except Exception:
+                    log.exception("a bug: batches can't be looked for")
                 try:
                     async with asyncio.timeout(self._look_seconds):
                         await self._news.wait()
@@ -286,7 +288,11 @@ class BatchRunner:
             if number in done:
                 continue
             piece = partial(store.piece, job.owner, batch.input_file_id, number)
-            lines = list(lines_of(await self._patiently(piece)))
+            try:
+                lines = list(lines_of(await self._patiently(piece)))
+            except UnknownFileError as gone:  # by other hands than a caller's
+                job.stop("failed", gone.message)
+                lines = []
             first = sum(each.lines for each in batch.pieces[:number])
             await self._answer_piece(job, number, first, lines)
         await self._finish(job)
@@ -413,6 +419,11 @@ class BatchRunner:
             except StoreUnavailableError:
                 failures += 1
                 await asyncio.sleep(_PAUSES.after(failures, _drawn()))
+            except UnknownFileError:  # of a part, as another gateway has ended the batch
+                ended = partial(self.store.end, job.owner, job.batch.id)
+                if await self._patiently(ended) is None:
+                    raise
+                return
         fields = {"outcome": end.outcome, "completed": end.completed, "failed": end.failed}
         log.info("a batch is over", extra={"batch": job.batch.id, **fields})
 

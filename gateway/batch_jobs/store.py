@@ -34,8 +34,8 @@ from gateway.errors import RETRY_AFTER_SECONDS, StoreUnavailableError, UnknownFi
 
 T = TypeVar("T")
 
-MOST_FILES = 100  # of a key, outputs among them
-MOST_OPEN = 16  # batches of a key that are not over
+_MOST_FILES = 100
+_MOST_OPEN = 16
 MOST_BATCHES = 1000  # of a key, with those that are over
 _THREADS = 8
 _MOST_WAITING = 256  # calls of the store
@@ -51,18 +51,30 @@ class BatchStore:
         objects: where all lies.
         file_bytes: of one file at most.
         days: after so many, files and batches are removed.
+        most_files: of a key, outputs among them.
+        most_open: batches of a key that are not over.
 
     Attributes:
         on_new: is called, in the event loop, once a batch was made here.
     """
 
-    def __init__(self, objects: ObjectFolder, *, file_bytes: int, days: float) -> None:
+    def __init__(
+        self,
+        objects: ObjectFolder,
+        *,
+        file_bytes: int,
+        days: float,
+        most_files: int = _MOST_FILES,
+        most_open: int = _MOST_OPEN,
+    ) -> None:
         self._objects = objects
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="batch-store")
         self._waiting = 0
         self.on_new: Callable[[], None] = lambda: None
         self.file_bytes = file_bytes
         self.days = days
+        self.most_files = most_files
+        self.most_open = most_open
 
     async def ask(self, work: Callable[[], T]) -> T:
         """What a method gives, in time.

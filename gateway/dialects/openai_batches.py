@@ -30,7 +30,7 @@ from gateway.batch_jobs.records import (
     folder_of,
     new_id,
 )
-from gateway.batch_jobs.store import MOST_BATCHES, MOST_FILES, MOST_OPEN, BatchStore
+from gateway.batch_jobs.store import MOST_BATCHES, BatchStore
 from gateway.batch_jobs.upload import MOST_LINES, URL, Intake
 from gateway.dialects.described import ASKING, READ_ERRORS, STRING
 from gateway.dialects.front import Front, require_kind
@@ -58,7 +58,7 @@ _FORM_BYTES = 64 * 1024  # of an upload beside its file
 _MOST_FIELD_BYTES = 1024
 _MOST_UPLOADS, _MOST_UPLOADS_OF_KEY = 8, 4  # at once
 _MOST_BODY_BYTES = 64 * 1024  # of other requests
-_MOST_LISTED = 100
+_MOST_LISTED, _MOST_ASKED = 100, 10_000  # of a list at once
 _TRIES = 3  # of reading a piece, once an answer has begun
 _HOUR = 3600
 
@@ -204,7 +204,7 @@ def _asked(name: str, schema: Schema) -> Schema:
 _FILE, _BATCH = _named("file", "a file's id"), _named("batch", "a batch's id")
 _PAGE = (
     _asked("after", STRING),
-    _asked("limit", {"type": "integer", "minimum": 1, "maximum": 10_000}),
+    _asked("limit", {"type": "integer", "minimum": 1, "maximum": _MOST_ASKED}),
 )
 _SPACE: Schema = {
     "name": "x-headrace-space",
@@ -324,7 +324,7 @@ class OpenAIBatches:
         request.context.body_read = True  # or dropped, of a form that can't be read
         form = Form(request.headers.get(b"content-type", b""))
         held = await store.ask(partial(store.file_ids, owner))
-        if len(held) >= MOST_FILES:
+        if len(held) >= store.most_files:
             raise TooLargeError(
                 f"The API key has {len(held)} files here, as many as it may: delete some."
             )
@@ -452,9 +452,9 @@ class OpenAIBatches:
         forces = context.space is not None
         front.admission.authorise(context, record.model, forces_version=forces)
         require_kind(front.endpoints.describe(record.model), DENSE, "model", "embeddings need")
-        if len(await self._open_of(store, owner)) >= MOST_OPEN:
+        if len(await self._open_of(store, owner)) >= store.most_open:
             raise TooLargeError(
-                f"The API key has {MOST_OPEN} batches that are not over, as many as it may."
+                f"The API key has {store.most_open} batches that are not over, as many as it may."
             )
         if len(await store.ask(partial(store.batch_ids, owner))) >= MOST_BATCHES:
             raise TooLargeError(
@@ -646,8 +646,8 @@ class _Page(msgspec.Struct, frozen=True):
             raise BadRequestError(
                 f"limit: expected a number, not {sent['limit'][:20]!r}."
             ) from None
-        if page.limit < 1 or page.order not in ("asc", "desc"):
-            raise BadRequestError("limit: expected 1 or more, and as order asc or desc.")
+        if not 1 <= page.limit <= _MOST_ASKED or page.order not in ("asc", "desc"):
+            raise BadRequestError(f"limit: expected 1 to {_MOST_ASKED}, and as order asc or desc.")
         return page
 
 
