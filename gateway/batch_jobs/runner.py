@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Literal, NoReturn
 
 import msgspec
@@ -39,6 +38,7 @@ from gateway.batch_jobs.store import BatchStore, PieceWriter, lines_of
 from gateway.batch_jobs.upload import URL, RequestLine
 from gateway.errors import (
     GatewayError,
+    ModelUnavailableError,
     StoreUnavailableError,
     UnknownFileError,
     forget_frames,
@@ -395,7 +395,7 @@ class BatchRunner:
                     f"The vector space changed from {job.space or 'none'} to {space or 'none'} in "
                     "the middle of the batch.",
                 )
-                return _SpaceChangedError(job.reason)
+                return ModelUnavailableError(job.reason)
         except GatewayError as error:
             known = error
         except Exception:
@@ -447,12 +447,6 @@ class BatchRunner:
         )
         await ask(partial(store.finish, *key, end))
         return end
-
-
-class _SpaceChangedError(GatewayError):
-    """The answer is of another space than those before it."""
-
-    status, code = HTTPStatus.SERVICE_UNAVAILABLE, "space_changed"
 
 
 class _Output:
