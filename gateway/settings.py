@@ -164,7 +164,7 @@ class Settings:
         "share and may write, such as a prefix of the packages' bucket; empty: none are taken.",
     )
     batch_file_bytes: int = option(100 * 1024 * 1024, "Largest file of a batch.")
-    batch_days: float = option(7.0, "After so many days, files and batches are removed.")
+    batch_days: float = option(7.0, "Days after which files and batches are removed.")
 
     # Going away.
     drain_seconds: float = option(30.0, "Time for requests on their way when told to stop.")

@@ -274,7 +274,7 @@ class BatchRunner:
         try:
             return await store.ask(renew)
         except StoreUnavailableError:
-            return True  # whoever takes it does no harm
+            return True  # another that takes it does no harm
 
     async def _release(self, job: _Job) -> None:
         await asyncio.shield(self._renew(job, released=True))
@@ -410,7 +410,7 @@ class BatchRunner:
         return known
 
     async def _finish(self, job: _Job) -> None:
-        """Makes the files of all parts, and ends the batch. Whoever repeats it writes the same."""
+        """Makes the files of all parts, and ends the batch. Repeated, it writes the same."""
         failures = 0
         while True:
             try:

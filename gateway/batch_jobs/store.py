@@ -4,7 +4,7 @@
 batch: ``batch.json``, ``space`` (the vector space that answered first), ``lease-N``,
 ``part-N`` (the answers to piece N of its input), ``cancel``, and ``end.json``. ``open/OWNER.ID`` is
 there as long as a batch may have to be run. Each of them is created once and never changed, but
-``lease-N`` by its holder; so whoever runs a batch twice, no id is lost or doubled.
+``lease-N`` by its holder; if a batch is run twice, no id is lost or doubled.
 
 Everybody sees only what lies in the own folder.
 """
@@ -50,7 +50,7 @@ class BatchStore:
     Args:
         objects: where all lies.
         file_bytes: of one file at most.
-        days: after so many, files and batches are removed.
+        days: after which files and batches are removed.
         most_files: of a key, outputs among them.
         most_open: batches of a key that are not over.
 

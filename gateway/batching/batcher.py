@@ -89,8 +89,8 @@ _MOST_FAILED = 16
 _HALVES = 2
 # How long a Triton gets no batch that was too busy for one; doubled each time.
 _PAUSES = Backoff(0.002, 0.05)
-# Between two looks whether bulk calls may begin by now, as only time has passed: whoever frees an
-# instance tells.
+# Between two looks whether bulk calls may begin because time has passed. What frees an instance
+# tells them.
 _BULK_LOOK_SECONDS = 0.25
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
@@ -336,7 +336,7 @@ class Batcher:
             self._send(choice, now, replica)
 
     def _await_idle(self, now: float) -> float:
-        """Has whoever frees an instance wake this; gives when to look although nobody has."""
+        """Has what frees an instance wake this; gives when to look if nothing has."""
         self.share.waiting.add(self.wake)
         for replica in self.replicas:
             replica.load.waiting.add(self.wake)

@@ -136,8 +136,8 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     ``_deadline`` runs while a new connection has sent nothing, while headers are read
     (``header_seconds``), and while a body is read (``body_seconds``): then the application is told
-    to answer 408. A file, larger than ``max_body_bytes``, has that time for each so many. A body
-    that still arrives after the answer ends the connection. Time in which the
+    to answer 408. A file of more than ``max_body_bytes`` has that time for each of
+    these. A body that still arrives after the answer ends the connection. Time in which the
     application does not read the body, as its model is being loaded, is not the caller's.
 
     ``_untaken`` runs while the caller has not taken what was written: one that takes nothing for
