@@ -9,7 +9,7 @@ A key sees only what was left with it. Rows are bulk requests. ``x-headrace-spac
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
@@ -182,13 +182,12 @@ class CancelRequest(msgspec.Struct, frozen=True):
 _batch_requests = msgspec.json.Decoder(BatchRequest)
 _cancel_requests = msgspec.json.Decoder(CancelRequest)
 
-_ERRORS = (*READ_ERRORS, HTTPStatus.UNPROCESSABLE_ENTITY)
+_ERRORS = (*READ_ERRORS, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.TOO_MANY_REQUESTS)
 _POST_ERRORS = (
     *_ERRORS,
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.TOO_MANY_REQUESTS,
 )
 
 
@@ -334,7 +333,7 @@ class OpenAIBatches:
         return Reply(encode(_file_object(record, store)))
 
     @contextmanager
-    def _uploading(self, owner: str) -> Any:  # noqa: ANN401 - a context manager
+    def _uploading(self, owner: str) -> Iterator[None]:
         """Counts an upload while it goes on; raises ``OverloadedError``."""
         mine = self._uploads.get(owner, 0)
         if sum(self._uploads.values()) >= _MOST_UPLOADS or mine >= _MOST_UPLOADS_OF_KEY:
