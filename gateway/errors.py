@@ -117,7 +117,7 @@ class UnknownFileError(GatewayError):
     status, code = HTTPStatus.NOT_FOUND, "unknown_file"
 
 
-class StoreUnavailableError(GatewayError):
+class BatchStoreUnavailableError(GatewayError):
     """The store of files and batches can't be reached."""
 
     status, code = HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"

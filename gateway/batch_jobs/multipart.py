@@ -25,7 +25,7 @@ class PartBegins(NamedTuple):
     filename: str
 
 
-class Form:
+class UploadForm:
     """One form.
 
     Args:

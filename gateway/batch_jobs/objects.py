@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from gateway.errors import RETRY_AFTER_SECONDS, StoreUnavailableError
+from gateway.errors import RETRY_AFTER_SECONDS, BatchStoreUnavailableError
 from service import durable
 
 
@@ -46,7 +46,7 @@ class ObjectFolder:
         One of the same bytes counts as written here: the answer to the first try may be lost.
 
         Raises:
-            StoreUnavailableError: as all methods do.
+            BatchStoreUnavailableError: as all methods do.
         """
         with self._reach():
             self._prove()
@@ -98,7 +98,7 @@ class ObjectFolder:
         return True
 
     def _prove(self) -> None:
-        """Asks once whether an object can be created twice; raises ``StoreUnavailableError``."""
+        """Asks once whether an object can be created twice; raises ``BatchStoreUnavailableError``."""
         if self._is_proved:
             return
         name = f"proof-{uuid.uuid4().hex}"
@@ -107,7 +107,7 @@ class ObjectFolder:
         finally:
             self.remove(name)
         if not first or second:
-            raise StoreUnavailableError(
+            raise BatchStoreUnavailableError(
                 "The store of batches writes over what it should create (it knows no conditional "
                 "writes), so that two gateways would answer one batch: --batches-url has to name "
                 "another."
@@ -121,10 +121,10 @@ class ObjectFolder:
     def _reach(self) -> Iterator[None]:
         try:
             yield
-        except StoreUnavailableError:
+        except BatchStoreUnavailableError:
             raise
         except Exception as error:  # drivers raise what they like
-            raise StoreUnavailableError(
+            raise BatchStoreUnavailableError(
                 f"The store of files and batches can't be reached: {type(error).__name__}.",
                 retry_after_seconds=RETRY_AFTER_SECONDS,
             ) from error

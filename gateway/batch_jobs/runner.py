@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import msgspec
 
@@ -39,7 +39,7 @@ from gateway.batch_jobs.upload import URL, RequestLine
 from gateway.errors import (
     GatewayError,
     ModelUnavailableError,
-    StoreUnavailableError,
+    BatchStoreUnavailableError,
     UnknownFileError,
     forget_frames,
     internal_error,
@@ -152,7 +152,7 @@ class BatchRunner:
                 try:
                     await self._look()
                     self._away = False
-                except StoreUnavailableError as error:
+                except BatchStoreUnavailableError as error:
                     if not self._away:
                         log.warning("batches can't be looked for", extra={"reason": error.message})
                     self._away = True
@@ -190,9 +190,9 @@ class BatchRunner:
             if taken is not None:
                 task = asyncio.create_task(self._run(key, *taken), name=f"batch {key[1]}")
                 self._running[key] = task
-                task.add_done_callback(partial(self._ended, key))
+                task.add_done_callback(partial(self._note_end, key))
 
-    def _ended(self, key: Key, _: "asyncio.Task[None]") -> None:
+    def _note_end(self, key: Key, _: "asyncio.Task[None]") -> None:
         del self._running[key]
         self.wake()
 
@@ -235,7 +235,7 @@ class BatchRunner:
                 await self._hold(job)
             finally:
                 await self._release(job)
-        except StoreUnavailableError as error:
+        except BatchStoreUnavailableError as error:
             log.warning("a batch is left", extra={"batch": name, "reason": error.message})
         except Exception:
             log.exception("a bug: a batch broke off", extra={"batch": name})
@@ -262,7 +262,7 @@ class BatchRunner:
         store = self.store
         try:
             cancelled = await store.ask(partial(store.cancelled_at, job.owner, job.batch.id))
-        except StoreUnavailableError:
+        except BatchStoreUnavailableError:
             return
         if cancelled is not None:
             job.stop("cancelled")
@@ -273,7 +273,7 @@ class BatchRunner:
         renew = partial(store.renew, job.owner, job.batch.id, job.number, job.lease)
         try:
             return await store.ask(renew)
-        except StoreUnavailableError:
+        except BatchStoreUnavailableError:
             return True  # another that takes it does no harm
 
     async def _release(self, job: _Job) -> None:
@@ -329,7 +329,7 @@ class BatchRunner:
         while True:
             try:
                 return await self.store.ask(work)
-            except StoreUnavailableError:
+            except BatchStoreUnavailableError:
                 failures += 1
                 await asyncio.sleep(_PAUSES.after(failures, _drawn()))
 
@@ -416,7 +416,7 @@ class BatchRunner:
             try:
                 end = await self._end(job)
                 break
-            except StoreUnavailableError:
+            except BatchStoreUnavailableError:
                 failures += 1
                 await asyncio.sleep(_PAUSES.after(failures, _drawn()))
             except UnknownFileError:  # of a part, as another gateway has ended the batch
@@ -513,8 +513,4 @@ def _drawn() -> float:
 
 
 async def _no_more() -> Message:
-    _unexpected()
-
-
-def _unexpected() -> NoReturn:
     raise RuntimeError("this request's body is there")

@@ -30,7 +30,7 @@ from gateway.batch_jobs.records import (
     Piece,
     made_at,
 )
-from gateway.errors import RETRY_AFTER_SECONDS, StoreUnavailableError, UnknownFileError
+from gateway.errors import RETRY_AFTER_SECONDS, BatchStoreUnavailableError, UnknownFileError
 
 T = TypeVar("T")
 
@@ -80,20 +80,20 @@ class BatchStore:
         """What a method gives, in time.
 
         Raises:
-            StoreUnavailableError: it takes too long, or too much waits already.
+            BatchStoreUnavailableError: it takes too long, or too much waits already.
             GatewayError: what the method raises.
         """
         if self._waiting >= _MOST_WAITING:
             raise _busy()
         self._waiting += 1
         future = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        future.add_done_callback(self._done)
+        future.add_done_callback(self._note_done)
         try:
             return await asyncio.wait_for(asyncio.shield(future), _CALL_SECONDS)
         except TimeoutError:
             raise _busy() from None
 
-    def _done(self, future: "asyncio.Future[Any]") -> None:
+    def _note_done(self, future: "asyncio.Future[Any]") -> None:
         self._waiting -= 1
         if not future.cancelled():
             future.exception()  # somebody has seen it, or nobody waits any more
@@ -102,7 +102,7 @@ class BatchStore:
         """Has a method done, whatever it gives; nobody waits for it."""
         self._waiting += 1
         future = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        future.add_done_callback(self._done)
+        future.add_done_callback(self._note_done)
 
     def close(self) -> None:
         """Ends the threads, without waiting for the store."""
@@ -340,8 +340,8 @@ def _lease(owner: str, batch: str, number: int) -> str:
     return _in(owner, batch, f"lease-{number:06d}")
 
 
-def _busy() -> StoreUnavailableError:
-    return StoreUnavailableError(
+def _busy() -> BatchStoreUnavailableError:
+    return BatchStoreUnavailableError(
         "The store of files and batches does not answer in time; try again.",
         retry_after_seconds=RETRY_AFTER_SECONDS,
     )

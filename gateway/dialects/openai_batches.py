@@ -21,7 +21,7 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from contracts.tasks import DENSE
 from gateway.admission.rate_limits import FEEDBACK
-from gateway.batch_jobs.multipart import Form, PartBegins
+from gateway.batch_jobs.multipart import PartBegins, UploadForm
 from gateway.batch_jobs.records import (
     BatchEnd,
     BatchLease,
@@ -191,19 +191,19 @@ _POST_ERRORS = (
 )
 
 
-def _named(name: str, what: str) -> Schema:
+def _describe_path(name: str, what: str) -> Schema:
     place = {"name": name, "in": "path", "required": True}
     return {**place, "schema": STRING, "description": what}
 
 
-def _asked(name: str, schema: Schema) -> Schema:
+def _describe_query(name: str, schema: Schema) -> Schema:
     return {"name": name, "in": "query", "required": False, "schema": schema}
 
 
-_FILE, _BATCH = _named("file", "a file's id"), _named("batch", "a batch's id")
+_FILE, _BATCH = _describe_path("file", "a file's id"), _describe_path("batch", "a batch's id")
 _PAGE = (
-    _asked("after", STRING),
-    _asked("limit", {"type": "integer", "minimum": 1, "maximum": _MOST_ASKED}),
+    _describe_query("after", STRING),
+    _describe_query("limit", {"type": "integer", "minimum": 1, "maximum": _MOST_ASKED}),
 )
 _SPACE: Schema = {
     "name": "x-headrace-space",
@@ -241,7 +241,11 @@ class OpenAIBatches:
                 self.files,
                 "Files",
                 FileList,
-                (*_PAGE, _asked("order", {"enum": ["asc", "desc"]}), _asked("purpose", STRING)),
+                (
+                    *_PAGE,
+                    _describe_query("order", {"enum": ["asc", "desc"]}),
+                    _describe_query("purpose", STRING),
+                ),
             ),
             self._route("GET", file[0], self.file, "One file", FileObject, file[1]),
             self._route("DELETE", file[0], self.delete, "Remove a file", DeletedFile, file[1]),
@@ -321,14 +325,14 @@ class OpenAIBatches:
         store, owner = self._enter(request)
         await self._front.admission.scheduler.take(FEEDBACK)
         request.context.body_read = True  # or dropped, of a form that can't be read
-        form = Form(request.headers.get(b"content-type", b""))
+        form = UploadForm(request.headers.get(b"content-type", b""))
         held = await store.ask(partial(store.file_ids, owner))
         if len(held) >= store.most_files:
             raise TooLargeError(
                 f"The API key has {len(held)} files here, as many as it may: delete some."
             )
         with self._uploading(owner):
-            record = await self._received(request, store, owner, form)
+            record = await self._receive(request, store, owner, form)
         self._front.admission.count(request.context)
         return Reply(encode(_file_object(record, store)))
 
@@ -349,8 +353,8 @@ class OpenAIBatches:
             if not self._uploads[owner]:
                 del self._uploads[owner]
 
-    async def _received(
-        self, request: Request, store: BatchStore, owner: str, form: Form
+    async def _receive(
+        self, request: Request, store: BatchStore, owner: str, form: UploadForm
     ) -> FileRecord:
         now = time.time()
         name = new_id("file-", now)
@@ -430,7 +434,7 @@ class OpenAIBatches:
         record = await store.ask(partial(store.file, owner, request.params["file"]))
         name = f'attachment; filename="{record.id}.jsonl"'
         headers = [(b"content-disposition", name.encode())]
-        return StreamReply(_Content(store, owner, record), b"application/jsonl", headers)
+        return StreamReply(_FileContent(store, owner, record), b"application/jsonl", headers)
 
     # Batches.
 
@@ -531,7 +535,7 @@ class _UploadReader:
         seconds: of a processor that this took.
     """
 
-    def __init__(self, form: Form, intake: Intake) -> None:
+    def __init__(self, form: UploadForm, intake: Intake) -> None:
         self.intake = intake
         self.seconds = 0.0
         self._form = form
@@ -585,7 +589,7 @@ class _UploadReader:
         )
 
 
-class _Content:
+class _FileContent:
     """What a file holds; ``gateway.http.messages.Chunks``."""
 
     def __init__(self, store: BatchStore, owner: str, record: FileRecord) -> None:
@@ -595,7 +599,7 @@ class _Content:
         self._next = 0
         self.status = int(HTTPStatus.OK)
 
-    def __aiter__(self) -> "_Content":
+    def __aiter__(self) -> "_FileContent":
         """Itself."""
         return self
 

@@ -81,14 +81,14 @@ def survey(path: Path, columns: TextColumns) -> Survey:
 
 def read_texts(path: Path, columns: TextColumns) -> Iterator[tuple[Any, Any]]:
     """The ids and texts of an input, unchecked; raises ``RequestFailedError``."""
-    with _named(path):
+    with _name_errors(path):
         rows = _read_parquet if _is_parquet(path) else _read_lines
         yield from rows(path, (columns.id, columns.text))
 
 
 def read_vectors(path: Path) -> Iterator[tuple[Id, Vector]]:
     """The ids and vectors of an output or a part; raises ``RequestFailedError``."""
-    with _named(path):
+    with _name_errors(path):
         yield from (_vectors_of_parquet if _is_parquet(path) else _vectors_of_lines)(path)
 
 
@@ -97,7 +97,7 @@ def _is_parquet(path: Path) -> bool:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -136,7 +136,7 @@ def _vectors_of_lines(path: Path) -> Iterator[tuple[Id, Vector]]:
         for line in file:
             row = json.loads(line)
             kind = kind_in(row)
-            yield row["id"], kind.kept([row[name] for name in kind.columns])
+            yield row["id"], kind.read_columns([row[name] for name in kind.columns])
 
 
 def _vectors_of_parquet(path: Path) -> Iterator[tuple[Id, Vector]]:
@@ -151,7 +151,7 @@ def _vectors_of_parquet(path: Path) -> Iterator[tuple[Id, Vector]]:
                 yield from zip(keys.to_pylist(), flat.reshape(len(keys), -1), strict=True)
                 continue
             for key, *fields in zip(*(each.to_pylist() for each in batch.columns), strict=True):
-                yield key, kind.kept(fields)
+                yield key, kind.read_columns(fields)
 
 
 def _lacks(where: str, names: tuple[str, str], has: str) -> RequestFailedError:

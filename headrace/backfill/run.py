@@ -258,7 +258,7 @@ class Backfill:
                 f"nothing of it was kept. Remove {self._parts.folder} to begin again."
             )
         try:
-            vectors = self._kind.told(answer.json())
+            vectors = self._kind.read_answer(answer.json())
         except (ValueError, KeyError, TypeError) as error:
             raise RequestFailedError(f"An answer has no vectors: {error!r}.") from error
         widths = {self._kind.width(vector) for vector in vectors}
@@ -269,7 +269,7 @@ class Backfill:
 
     async def _post(self, texts: list[str]) -> httpx.Response:
         """An answer with vectors, or that the texts are too many; tries again while it can help."""
-        path, body = self._kind.asking(self._plan.endpoint, texts)
+        path, body = self._kind.make_request(self._plan.endpoint, texts)
         return await self._ask_patiently("POST", path, body, splits=len(texts) > 1)
 
     async def _ask_patiently(

@@ -26,7 +26,7 @@ class SparseVector:
 Vector: TypeAlias = "Numbers | SparseVector | list[Numbers]"
 
 
-class Kind:
+class VectorKind:
     """One kind: dense vectors, unless a subclass says otherwise.
 
     Attributes:
@@ -35,11 +35,11 @@ class Kind:
 
     columns: tuple[str, ...] = ("vector",)
 
-    def asking(self, endpoint: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
+    def make_request(self, endpoint: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
         """The path and body of a request for the vectors of texts."""
         return "/v1/embeddings", {"model": endpoint, "input": texts, "encoding_format": "base64"}
 
-    def told(self, answer: Any) -> list[Vector]:  # noqa: ANN401 - JSON
+    def read_answer(self, answer: Any) -> list[Vector]:  # noqa: ANN401 - JSON
         """The vectors in an answer; raises ``ValueError``, ``KeyError`` or ``TypeError``."""
         return [array("f", base64.b64decode(each["embedding"])) for each in answer["data"]]
 
@@ -51,7 +51,7 @@ class Kind:
         """Its fields in a line of JSON."""
         return f'"vector": {_numbers(vector)}'
 
-    def kept(self, fields: Sequence[Any]) -> Vector:
+    def read_columns(self, fields: Sequence[Any]) -> Vector:
         """A vector, of what a file has in the columns."""
         return array("f", fields[0])
 
@@ -66,17 +66,17 @@ class Kind:
         return _cosine(kept, now)
 
 
-class Sparse(Kind):
+class Sparse(VectorKind):
     """Weights of tokens, compared by their dot product as a share of their lengths."""
 
     columns = ("indices", "values")
 
-    def asking(self, endpoint: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
-        """See ``Kind``."""
+    def make_request(self, endpoint: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
+        """See ``VectorKind``."""
         return f"/endpoints/{endpoint}/embed_sparse", {"inputs": texts}
 
-    def told(self, answer: Any) -> list[Vector]:  # noqa: ANN401
-        """See ``Kind``."""
+    def read_answer(self, answer: Any) -> list[Vector]:  # noqa: ANN401
+        """See ``VectorKind``."""
         return [
             SparseVector(
                 array("i", [one["index"] for one in each]),
@@ -90,17 +90,17 @@ class Sparse(Kind):
         return 0
 
     def line(self, vector: Any) -> str:  # noqa: ANN401
-        """See ``Kind``."""
+        """See ``VectorKind``."""
         return (
             f'"indices": {json.dumps(vector.indices.tolist())}, "values": {_numbers(vector.values)}'
         )
 
-    def kept(self, fields: Sequence[Any]) -> Vector:
-        """See ``Kind``."""
+    def read_columns(self, fields: Sequence[Any]) -> Vector:
+        """See ``VectorKind``."""
         return SparseVector(array("i", fields[0]), array("f", fields[1]))
 
     def arrays(self, vectors: Sequence[Any]) -> list[Any]:
-        """See ``Kind``."""
+        """See ``VectorKind``."""
         import pyarrow as pa  # noqa: PLC0415 - an extra
 
         places = array("i")
@@ -112,24 +112,24 @@ class Sparse(Kind):
         return [pa.ListArray.from_arrays(starts, each) for each in (indices, values)]
 
     def similarity(self, kept: Any, now: Any) -> float:  # noqa: ANN401
-        """See ``Kind``."""
+        """See ``VectorKind``."""
         one, other = (dict(zip(each.indices, each.values, strict=True)) for each in (kept, now))
         product = sum(value * other.get(index, 0.0) for index, value in one.items())
         norms = math.hypot(*one.values()) * math.hypot(*other.values())
         return product / norms if norms else float(one == other)
 
 
-class Tokens(Kind):
+class Tokens(VectorKind):
     """A vector for each token, compared by MaxSim: the mean of each one's nearest cosine."""
 
     columns = ("vectors",)
 
-    def asking(self, endpoint: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
-        """See ``Kind``."""
+    def make_request(self, endpoint: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
+        """See ``VectorKind``."""
         return f"/endpoints/{endpoint}/embed_all", {"inputs": texts}
 
-    def told(self, answer: Any) -> list[Vector]:  # noqa: ANN401
-        """See ``Kind``."""
+    def read_answer(self, answer: Any) -> list[Vector]:  # noqa: ANN401
+        """See ``VectorKind``."""
         return [[array("f", one) for one in each] for each in answer]
 
     def width(self, vector: Any) -> int:  # noqa: ANN401
@@ -138,15 +138,15 @@ class Tokens(Kind):
         return sizes.pop() if len(sizes) == 1 else -len(sizes)
 
     def line(self, vector: Any) -> str:  # noqa: ANN401
-        """See ``Kind``."""
+        """See ``VectorKind``."""
         return f'"vectors": [{", ".join(map(_numbers, vector))}]'
 
-    def kept(self, fields: Sequence[Any]) -> Vector:
-        """See ``Kind``."""
+    def read_columns(self, fields: Sequence[Any]) -> Vector:
+        """See ``VectorKind``."""
         return [array("f", each) for each in fields[0]]
 
     def arrays(self, vectors: Sequence[Any]) -> list[Any]:
-        """See ``Kind``."""
+        """See ``VectorKind``."""
         import pyarrow as pa  # noqa: PLC0415 - an extra
 
         flat = [each for vector in vectors for each in vector]
@@ -154,22 +154,22 @@ class Tokens(Kind):
         return [pa.ListArray.from_arrays(_starts([len(each) for each in vectors]), of_tokens)]
 
     def similarity(self, kept: Any, now: Any) -> float:  # noqa: ANN401
-        """See ``Kind``. A token more on either side makes it less, too."""
+        """See ``VectorKind``. A token more on either side makes it less, too."""
         if len(kept) != len(now) or not now:
             return float(len(kept) == len(now))
         return sum(max(_cosine(each, other) for other in kept) for each in now) / len(now)
 
 
-DENSE, SPARSE, TOKENS = Kind(), Sparse(), Tokens()
+DENSE, SPARSE, TOKENS = VectorKind(), Sparse(), Tokens()
 # Others give none, or several kinds at once.
-BY_TASK: Mapping[str, Kind] = {
+BY_TASK: Mapping[str, VectorKind] = {
     "text-embedding": DENSE,
     "sparse-embedding": SPARSE,
     "multi-vector-embedding": TOKENS,
 }
 
 
-def kind_in(columns: Iterable[str]) -> Kind:
+def kind_in(columns: Iterable[str]) -> VectorKind:
     """The kind that a file with these columns holds; raises ``ValueError``."""
     found = set(columns)
     for kind in (DENSE, SPARSE, TOKENS):
@@ -178,7 +178,7 @@ def kind_in(columns: Iterable[str]) -> Kind:
     raise ValueError(f"it holds no vectors but {', '.join(sorted(found))}")
 
 
-def kind_of(vector: Vector) -> Kind:
+def kind_of(vector: Vector) -> VectorKind:
     """The kind of a vector."""
     if isinstance(vector, SparseVector):
         return SPARSE
