@@ -37,9 +37,9 @@ from gateway.batch_jobs.records import (
 from gateway.batch_jobs.store import BatchStore, PieceWriter, lines_of
 from gateway.batch_jobs.upload import URL, RequestLine
 from gateway.errors import (
+    BatchStoreUnavailableError,
     GatewayError,
     ModelUnavailableError,
-    BatchStoreUnavailableError,
     UnknownFileError,
     forget_frames,
     internal_error,
