@@ -93,12 +93,16 @@ class ObjectFolder:
             return _link(Path(self._path(name)), data)
         try:
             self._files.pipe_file(self._path(name), data, mode="create")
-        except FileExistsError:
-            return bool(self._files.cat_file(self._path(name)) == data)
+        except OSError as error:  # that it is there, said in one way or another
+            try:
+                found = self._files.cat_file(self._path(name))
+            except FileNotFoundError:
+                raise error from None
+            return bool(found == data)
         return True
 
     def _prove(self) -> None:
-        """Asks once whether an object can be created twice; raises ``BatchStoreUnavailableError``."""
+        """Asks once whether an object can be created twice, and refuses the store if so."""
         if self._is_proved:
             return
         name = f"proof-{uuid.uuid4().hex}"
