@@ -89,7 +89,9 @@ class BatchStore:
         future = asyncio.get_running_loop().run_in_executor(self._threads, work)
         future.add_done_callback(self._note_done)
         try:
-            return await asyncio.wait_for(asyncio.shield(future), _CALL_SECONDS)
+            # Not by ``wait_for``, which before Python 3.12 forgets that it was cancelled.
+            async with asyncio.timeout(_CALL_SECONDS):
+                return await asyncio.shield(future)
         except TimeoutError:
             raise _busy() from None
 
