@@ -128,7 +128,7 @@ async def over(client: "openai.AsyncOpenAI", batch: str) -> "openai.types.Batch"
             found = await client.batches.retrieve(batch)
             if found.status not in ("validating", "in_progress", "cancelling"):
                 return found
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
 
 
 async def answers(client: "openai.AsyncOpenAI", file: str | None) -> list[dict[str, Any]]:
