@@ -258,6 +258,9 @@ async def test_lines_that_are_refused_are_in_the_errors_and_nowhere_else() -> No
     assert "gives 4" in bad[0]["response"]["body"]["error"]["message"]
 
 
+OLD, NEW, MINE = (letter * 12 for letter in "abc")
+
+
 @dataclass
 class Spaced(FakePredictor):
     """Answers from another space after so many calls, unless a space is named that it has."""
@@ -266,7 +269,7 @@ class Spaced(FakePredictor):
 
     async def predict(self, call: Call) -> Answer:
         answer = await super().predict(call)
-        space = call.space or ("old" if len(self.calls) <= self.after else "new")
+        space = call.space or (OLD if len(self.calls) <= self.after else NEW)
         return replace_ref(answer, space)
 
 
@@ -284,9 +287,9 @@ async def test_the_space_that_answers_first_is_named_from_then_on() -> None:
     one = gateway(memory_url(), predictor=spaced(after=1))
     async with one.client() as client, one.running():
         found = await over(client, (await left(client, lines(50))).id)
-    assert (found.status, found.model_extra and found.model_extra["space"]) == ("completed", "old")
+    assert (found.status, found.model_extra and found.model_extra["space"]) == ("completed", OLD)
     calls = one.behind.predictor.calls
-    assert [call.space for call in calls] == [None] + ["old"] * 49
+    assert [call.space for call in calls] == [None] + [OLD] * 49
 
 
 async def test_a_caller_may_name_the_space_if_its_key_may() -> None:
@@ -294,7 +297,7 @@ async def test_a_caller_may_name_the_space_if_its_key_may() -> None:
 
     keys = FakeKeys({"a": {"minilm"}, "b": {"minilm"}}, forcing={"a"})
     one = gateway(memory_url(), predictor=spaced(after=0), keys=keys)
-    named = {"x-headrace-space": "mine"}
+    named = {"x-headrace-space": MINE}
     async with one.client("a") as client, one.client("b") as other, one.running():
         found = await over(client, (await left(client, lines(5), extra_headers=named)).id)
         assert found.status == "completed"
@@ -302,7 +305,7 @@ async def test_a_caller_may_name_the_space_if_its_key_may() -> None:
             await left(other, lines(5), extra_headers=named)
         # What the gateway itself names later on needs no such key.
         assert (await over(other, (await left(other, lines(5))).id)).status == "completed"
-    assert {call.space for call in one.behind.predictor.calls[:5]} == {"mine"}
+    assert {call.space for call in one.behind.predictor.calls[:5]} == {MINE}
 
 
 async def test_an_answer_of_another_space_ends_the_batch() -> None:
@@ -311,7 +314,7 @@ async def test_an_answer_of_another_space_ends_the_batch() -> None:
         async def predict(self, call: Call) -> Answer:
             self.calls.append(call)
             answer = await FakePredictor.predict(replace(self, keep_calls=False), call)
-            return replace_ref(answer, "old" if len(self.calls) <= 20 else "new")
+            return replace_ref(answer, OLD if len(self.calls) <= 20 else NEW)
 
     predictor = Deaf({"minilm": view("minilm", Task.TEXT_EMBEDDING)})
     one = gateway(memory_url(), predictor=predictor)
