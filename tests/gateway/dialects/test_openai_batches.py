@@ -195,7 +195,7 @@ async def test_a_key_sees_only_its_own() -> None:
     import openai
 
     url = memory_url()
-    keys = FakeKeys({"a": {"minilm"}, "b": {"minilm"}, "c": set()})
+    keys = FakeKeys({"a": {"minilm"}, "b": {"minilm"}, "c": {"sentiment"}})
     one = gateway(url, keys=keys)
     async with one.client("a") as client, one.client("b") as other, one.client("c") as third:
         batch = await left(client, lines(2))
