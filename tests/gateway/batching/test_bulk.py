@@ -154,9 +154,11 @@ async def test_no_bulk_batch_begins_while_the_triton_works_for_interactive_calls
         (interactive,), (batcher,), now = world.interactive, world.bulk, world.loop.time()
         asked = interactive.submit(encoded([128]), "e", now + 60)
         bulk = batcher.submit(encoded([16]), "b", now + 60, bulk=True)
-        await asked.future
+        await asyncio.sleep(0.001)
+        assert not asked.future.done()
         assert not any(replica.busy for replica in batcher.replicas)
         assert (await bulk.future).shape == (1, 2)
+        assert asked.future.done()
 
 
 async def _turns() -> None:
