@@ -35,6 +35,7 @@ API_VERSION: Literal["headrace.dev/v1alpha1"] = "headrace.dev/v1alpha1"
 KIND: Literal["ModelEndpoint"] = "ModelEndpoint"
 TENANT: Literal["headrace.dev/tenant"] = "headrace.dev/tenant"  # an annotation
 HISTORY_LIMIT = 50
+KEPT_LIMIT = 4  # vector spaces that are answered by name only
 REASONS_LIMIT = 20  # rejections that keep their reason, the newest
 _SHOWN_LABELS = 20  # in a sentence
 REJECTIONS_LIMIT = 500  # records of rejections: some 70 kB
@@ -414,7 +415,8 @@ class EndpointStatus(_EndpointModel):
         DeviceKind.CPU, description="what the pool's Tritons compute on, as far as it was known"
     )
     kept: tuple[KeptSpace, ...] = Field(
-        (), description="vector spaces that are answered by name only, among packages"
+        (),
+        description=f"up to {KEPT_LIMIT} vector spaces, answered by name only, among packages",
     )
     next_pool: str = Field("", description="loads the packages, before callers go there")
     next_packages: tuple[ModelRef, ...] = Field(

@@ -27,6 +27,7 @@ from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.early_refusals import EarlyRefusals
 from gateway.admission.rate_limits import FEEDBACK, UNNAMED
 from gateway.admission.work_time import UNMEASURED_BYTES, measured
+from gateway.batch_jobs.store import BatchStore
 from gateway.dialects.completions import Completions
 from gateway.dialects.feedback import FeedbackRoute
 from gateway.dialects.front import Front
@@ -35,6 +36,7 @@ from gateway.dialects.huggingface import HuggingFace
 from gateway.dialects.kserve_v1 import KServeV1
 from gateway.dialects.oip_http import OpenInferenceHttp
 from gateway.dialects.openai import OpenAI
+from gateway.dialects.openai_batches import OpenAIBatches
 from gateway.dialects.operations import Listing, Operations
 from gateway.dialects.rerank import Rerank
 from gateway.dialects.tei import TextEmbeddingsInference
@@ -153,6 +155,7 @@ class Application(fastapi.FastAPI):
         context = self._new_context()
         headers = dict(scope["headers"])
         request = Request(scope["method"], scope["path"], {}, headers, receive, context)
+        request.query = scope.get("query_string", b"")
         try:
             route, reply = await self._handled(request)
             if self._origins is not None and reply is not None:
@@ -261,7 +264,7 @@ class Application(fastapi.FastAPI):
         return route, error_reply(known, context.request_id, _error_form(route, path))
 
     def _count_finished(self, route: Route | None, status: int, context: RequestContext) -> None:
-        dialect = route.dialect if route else "none"
+        dialect = context.counted_as(route.dialect if route else "none")
         seconds = time.monotonic() - context.started
         self._metrics.request_finished(dialect, status, seconds)
 
@@ -321,8 +324,9 @@ def create_app(
     limits: HttpLimits | None = None,
     feedback: FeedbackReceiver | None = None,
     origins: Sequence[str] = (),
+    batches: BatchStore | None = None,
 ) -> Application:
-    """The callers' application, with all dialects; without feedback where that is None."""
+    """The callers' application, with all dialects; without feedback or batches if None."""
     bodies = BodyReader(limits or HttpLimits(), front.large)
     version = package_version("headrace")
     dialects = (
@@ -330,6 +334,7 @@ def create_app(
         OpenInferenceHttp(front, bodies, version),
         KServeV1(front, bodies),
         OpenAI(front, bodies),
+        OpenAIBatches(front, bodies, batches),
         Completions(front, bodies),
         Rerank(front, bodies),
         Guardrails(front, bodies),

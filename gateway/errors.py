@@ -111,6 +111,18 @@ class UnknownVersionError(GatewayError):
     status, code = HTTPStatus.NOT_FOUND, "unknown_version"
 
 
+class UnknownFileError(GatewayError):
+    """No such file or batch, or none of this key's."""
+
+    status, code = HTTPStatus.NOT_FOUND, "unknown_file"
+
+
+class BatchStoreUnavailableError(GatewayError):
+    """The store of files and batches can't be reached."""
+
+    status, code = HTTPStatus.SERVICE_UNAVAILABLE, "store_unavailable"
+
+
 class UnsupportedError(GatewayError):
     """A part of a protocol that Headrace does not offer; the message says which."""
 

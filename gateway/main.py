@@ -36,16 +36,20 @@ from gateway.admission.keys import KeyRing
 from gateway.admission.rate_limits import RateLimits
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import Application, create_app, create_operations
+from gateway.batch_jobs.objects import ObjectFolder, StoreUrlError
+from gateway.batch_jobs.runner import BatchRunner
+from gateway.batch_jobs.store import BatchStore
 from gateway.batching.bulk import BulkShare
 from gateway.calls import CallerHashes
 from gateway.dialects.front import Front
 from gateway.dialects.oip_grpc import CONNECTION_SECONDS, OpenInferenceGrpc, create_server
+from gateway.dialects.openai import OpenAI
 from gateway.engine.fleet import Fleet, Replica
 from gateway.engine.protocol import Engine
 from gateway.engine.triton import TritonEngine
 from gateway.events.outbox import declared_by
 from gateway.events.stream import EventStream, NoEvents, open_events
-from gateway.http.body import HttpLimits
+from gateway.http.body import BodyReader, HttpLimits
 from gateway.http.large_work import LargeWork
 from gateway.http.port_watch import ROOM, PortWatch
 from gateway.http.server import uvicorn_options
@@ -106,6 +110,7 @@ _SENTENCES = (
     TracingUnavailableError,
     KafkaLoginError,
     TlsFileError,
+    StoreUrlError,
 )
 
 
@@ -210,7 +215,6 @@ class Gateway:
         )
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
-        generation = Generation(self._pipeline)
         self._large = LargeWork()
         front = Front(
             self._endpoints,
@@ -218,7 +222,7 @@ class Gateway:
             self._pipeline,
             self._metrics,
             callers,
-            generation,
+            Generation(self._pipeline),
             Tokenisers(self._endpoints, admission, encoding),
             self._large,
         )
@@ -228,7 +232,9 @@ class Gateway:
             max_connections_of_peer=settings.max_connections_per_peer,
             body_seconds=settings.body_seconds,
         )
-        app = create_app(front, limits, feedback, settings.allowed_origins)
+        self._batches = open_batches(settings, front, limits, instance)
+        store = None if self._batches is None else self._batches.store
+        app = create_app(front, limits, feedback, settings.allowed_origins, store)
         _ = app.documentation  # made now, as it takes long enough to delay other requests
         self._tls = open_tls(settings)
         self._http = _server(app, limits, settings.drain_seconds, self._tls)
@@ -284,6 +290,9 @@ class Gateway:
             operations = asyncio.create_task(
                 self._operations.serve([operations_listener]), name="operations"
             )
+            batches = asyncio.create_task(
+                asyncio.sleep(0) if self._batches is None else self._batches.run(), name="batches"
+            )
             stop = asyncio.create_task(self._stop.wait(), name="stop")
             # All objects so far live as long as the process, so that the garbage collector need
             # not visit them again.
@@ -295,7 +304,7 @@ class Gateway:
                 stop.cancel()
                 renewal.cancel()
                 peers.cancel()
-                await self._shut_down(http)
+                await self._shut_down(http, batches)
                 watch.cancel()
                 # The last to end: until then it shows what the process is doing.
                 self._operations.should_exit = True
@@ -343,18 +352,22 @@ class Gateway:
             return int(self._grpc.add_insecure_port(address))
         return int(self._grpc.add_secure_port(address, self._tls.grpc_credentials()))
 
-    async def _shut_down(self, http: "asyncio.Task[None]") -> None:
+    async def _shut_down(self, http: "asyncio.Task[None]", batches: "asyncio.Task[None]") -> None:
         settings = self._settings
         log.info("gateway stops")
         self._endpoints.drain()
         if settings.linger_seconds and not http.done():
             await asyncio.sleep(settings.linger_seconds)
         self._http.should_exit = True
+        batches.cancel()  # other gateways go on with them
         await asyncio.gather(http, self._stop_grpc())
+        await asyncio.wait((batches,), timeout=settings.drain_seconds)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_seconds):
                 await self._pipeline.drained()
         self._large.close()
+        if self._batches is not None:
+            self._batches.store.close()
         await self._waking.close()
         await self._shadows.close()
         await self._events.close(settings.flush_seconds)
@@ -480,6 +493,18 @@ def open_codes(settings: Settings, metrics: Metrics) -> ModelCodes | None:
 def tokeniser_bytes(settings: Settings) -> int:
     """Memory of all tokenisers together."""
     return settings.tokeniser_megabytes * 1_000_000 or machine.memory_bytes() // 2
+
+
+def open_batches(
+    settings: Settings, front: Front, limits: HttpLimits, name: str
+) -> BatchRunner | None:
+    """What runs batches, None if none are taken; raises ``StoreUrlError``."""
+    if not settings.batches_url:
+        return None
+    objects = ObjectFolder(settings.batches_url)
+    store = BatchStore(objects, file_bytes=settings.batch_file_bytes, days=settings.batch_days)
+    rows = OpenAI(front, BodyReader(limits, front.large)).embeddings
+    return BatchRunner(store, rows, front.admission, name)
 
 
 def open_receipts(settings: Settings) -> Receipts | None:

@@ -53,6 +53,7 @@ class RequestContext:
 
     Admission sets ``caller``, the name of its key, when it has ``recognised`` the caller, and
     ``counted`` when the rate has counted it; ``rated_as`` is what the rate counts it as until then.
+    ``deferred``: its caller left it here to be answered later, and is known by the key's name.
     ``body_read``: its body is read or being read. ``work_seconds`` of a processor that this took,
     for which the rate has counted it ``charged`` further times. ``bulk``: it takes idle capacity
     only, and may wait longer than the endpoint allows if it says so.
@@ -77,6 +78,7 @@ class RequestContext:
     recognised: bool = False
     counted: bool = False
     rated_as: str = ""
+    deferred: bool = False
     body_read: bool = False
     work_seconds: float = 0.0
     charged: int = 0
@@ -116,12 +118,24 @@ class RequestContext:
             return self.started + limit
         return self.started + (timeout if self.bulk else min(timeout, limit))
 
+    def counted_as(self, dialect: str) -> str:
+        """The dialect as metrics have it: bulk requests, which wait long, are apart in each."""
+        return f"{dialect}_bulk" if self.bulk else dialect
+
     @property
     def ends(self) -> float | None:
         """The deadline as far as it is known: the endpoint may be named by the body alone."""
         if self.limit_seconds is not None:
             return self.deadline(self.limit_seconds)
         return None if self.timeout_seconds is None else self.started + self.timeout_seconds
+
+    def classify(self, value: object) -> None:
+        """Takes the class that a request's parameters name; raises ``BadRequestError``."""
+        if value not in ("bulk", "interactive"):
+            raise BadRequestError(
+                f"parameters.headrace_class: expected bulk or interactive; got {str(value)[:40]!r}."
+            )
+        self.bulk = value == "bulk"
 
     def shorten(self, timeout_seconds: float) -> None:
         """Takes a timeout from the body (Triton's ``timeout`` parameter) where it is shorter."""

@@ -157,6 +157,15 @@ class Settings:
 
     feedback_days: float = option(30.0, "Feedback on older answers is refused.")
 
+    # Files and batches of OpenAI's routes.
+    batches_url: str = option(
+        "",
+        "Where files and batches (/v1/files, /v1/batches) lie: any fsspec URL that all gateways "
+        "share and may write, such as a prefix of the packages' bucket; empty: none are taken.",
+    )
+    batch_file_bytes: int = option(100 * 1024 * 1024, "Largest file of a batch.")
+    batch_days: float = option(7.0, "Days after which files and batches are removed.")
+
     # Going away.
     drain_seconds: float = option(30.0, "Time for requests on their way when told to stop.")
     linger_seconds: float = option(

@@ -22,12 +22,65 @@ def find_nearest(queries: Vectors, documents: Vectors) -> NDArray[np.int64]:
         queries: of length 1, float32 ``[queries, width]``.
         documents: the same, ``MOST`` at least.
     """
-    found, step = [], max(1, _NUMBERS // len(documents))
-    for start in range(0, len(queries), step):
-        cosines = queries[start : start + step] @ documents.T
-        near = np.argpartition(-cosines, MOST - 1, axis=1)[:, :MOST]
-        order = np.argsort(-np.take_along_axis(cosines, near, axis=1), axis=1, kind="stable")
-        found.append(np.take_along_axis(near, order, axis=1))
+    step = max(1, _NUMBERS // len(documents))
+    return np.concatenate(
+        [
+            _find_best(queries[start : start + step] @ documents.T)
+            for start in range(0, len(queries), step)
+        ]
+    )
+
+
+def _find_best(scores: Vectors) -> NDArray[np.int64]:
+    near = np.argpartition(-scores, MOST - 1, axis=1)[:, :MOST]
+    order = np.argsort(-np.take_along_axis(scores, near, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(near, order, axis=1)
+
+
+def find_nearest_sparse(
+    queries: Sequence[Mapping[int, float]], documents: Sequence[Mapping[int, float]]
+) -> NDArray[np.int64]:
+    """As ``find_nearest``, by the product of sparse vectors: weights by index, never negative."""
+    places: dict[int, list[int]] = {}
+    weights: dict[int, list[float]] = {}
+    for place, document in enumerate(documents):
+        for index, weight in document.items():
+            places.setdefault(index, []).append(place)
+            weights.setdefault(index, []).append(weight)
+    found = []
+    for query in queries:
+        scores = np.zeros((1, len(documents)), np.float32)
+        for index, weight in query.items():
+            if index in places:
+                scores[0, places[index]] += weight * np.array(weights[index], np.float32)
+        found.append(_find_best(scores))
+    return np.concatenate(found)
+
+
+def find_nearest_tokens(
+    queries: Sequence[Vectors], documents: Sequence[Vectors]
+) -> NDArray[np.int64]:
+    """As ``find_nearest``, by MaxSim: of each query's vector the nearest of a document's, summed.
+
+    Args:
+        queries: of each, float32 ``[tokens, width]``, one vector at least.
+        documents: the same.
+    """
+    found = []
+    for query in queries:
+        scores = np.empty((1, len(documents)), np.float32)
+        start = 0
+        while start < len(documents):
+            end, tokens = start, 0
+            while end < len(documents) and (end == start or tokens * len(query) < _NUMBERS):
+                tokens += len(documents[end])
+                end += 1
+            some = documents[start:end]
+            begins = np.cumsum([0, *(len(each) for each in some[:-1])])
+            nearest = np.maximum.reduceat(query @ np.concatenate(some).T, begins, axis=1)
+            scores[0, start:end] = nearest.sum(axis=0)
+            start = end
+        found.append(_find_best(scores))
     return np.concatenate(found)
 
 

@@ -25,7 +25,7 @@ from contracts.status_events import (
     is_passed_over,
     is_rejected,
 )
-from rollout import status_updates, steps
+from rollout import gates, status_updates, steps
 from rollout.context import ReconcileContext
 from rollout.view import ENDS
 
@@ -100,6 +100,8 @@ def _promote(status: EndpointStatus, command: Command, context: ReconcileContext
             status, state, state.step + 1, context, reason=reason, by=command.by
         )
         return _in_its_step(status, status.rollout or state, command, context)
+    if no_room := gates.explain_no_room(status, context):
+        raise _CommandRefusedError(no_room)
     reason = _reason("promoted", command)
     status = status_updates.promote(status, state, context, reason=reason, by=command.by)
     held_back = "" if context.spec.strategy is Strategy.CUTOVER else " but the hold-back"

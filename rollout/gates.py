@@ -5,6 +5,7 @@ written only when something happened.
 """
 
 from contracts.durations import format_duration, humanise
+from contracts.endpoint import KEPT_LIMIT, EndpointStatus
 from contracts.rollout import (
     CheckResult,
     RolloutState,
@@ -16,6 +17,8 @@ from contracts.rollout import (
 from rollout import arm_traffic
 from rollout.context import Observation, ReconcileContext
 from rollout.steps import HISTORY_WINDOWS, arm, current, following
+
+_IN_USE_SHARE = 0.1  # of the time that a space is kept: one asked for within it is in use
 
 
 def list_failing(state: RolloutState) -> tuple[CheckResult, ...]:
@@ -68,6 +71,23 @@ def explain_hold(state: RolloutState, context: ReconcileContext) -> str:
         return "paused"
     held = _by_surroundings(state, context) or _before_cutover(state)
     return held or _by_evidence(state, context)
+
+
+def explain_no_room(status: EndpointStatus, context: ReconcileContext) -> str:
+    """Why no further vector space can be kept, so that a cutover waits; empty if one can."""
+    state, keep = status.rollout, context.spec.embedding.keep
+    if state is None:
+        return ""
+    new = (state.candidate.space, state.stable.space)
+    others = [each for each in status.kept if each.ref.space not in new]
+    recent = keep * _IN_USE_SHARE
+    if len(others) < KEPT_LIMIT or any(context.now - each.asked_at >= recent for each in others):
+        return ""
+    return (
+        f"{len(others)} vector spaces that callers have left are kept, as many as may be, and each "
+        f"was asked for in the last {format_duration(recent)}: move an index first, or lower "
+        "spec.rollout.embedding.keep"
+    )
 
 
 def empty_arm(state: RolloutState, context: ReconcileContext) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from contracts.durations import format_duration
-from contracts.endpoint import Arm, EndpointStatus, Phase
+from contracts.endpoint import KEPT_LIMIT, Arm, EndpointStatus, KeptSpace, Phase
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, StepTraffic, Strategy
 from contracts.status_events import HistoryNote, apply, show_on_its_way
 from rollout import arm_traffic, commands, gates, status_updates, steps
@@ -50,7 +50,8 @@ def advance(
     if status.rollout is None:
         context = replace(context, spec=spec_of(status)) if spec_of else context
         status = _advance(_begin(status, context), context)
-    return _drop_unasked(status_updates.update_routes(status, context), context)
+    status = _drop_refused(status_updates.update_routes(status, context), context)
+    return _drop_unasked(status, context)
 
 
 def _follow_spec(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
@@ -219,6 +220,21 @@ def _traffic(state: RolloutState, through: float, context: ReconcileContext) -> 
     )
 
 
+def _drop_refused(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
+    """Drops the vector spaces that no Triton can answer in, for their packages' own fault."""
+    for each in status.kept:
+        if (why := context.observed.failures.get(each.ref)) is not None:
+            status = _drop(status, each, f"its package is refused: {why}", context.now)
+    return status
+
+
+def _drop(status: EndpointStatus, left: KeptSpace, why: str, now: float) -> EndpointStatus:
+    reason = f"its vector space {left.ref.space} leaves: {why}"
+    kept = tuple(each for each in status.kept if each != left)
+    status = apply(status, HistoryNote(now, left.ref.version, reason))
+    return status.model_copy(update={"kept": kept})
+
+
 def _drop_unasked(status: EndpointStatus, context: ReconcileContext) -> EndpointStatus:
     """Drops the vector spaces that nobody has asked for in a long time, if that can be known."""
     windows, keep = context.observed.windows, context.spec.embedding.keep
@@ -234,10 +250,14 @@ def _drop_unasked(status: EndpointStatus, context: ReconcileContext) -> Endpoint
     for each in status.kept:
         at = asked.get(each.ref.package, 0.0)
         asked_at = at if at - each.asked_at >= keep * _ASKED_STEP else each.asked_at
-        if context.now < asked_at + keep:
-            kept.append(each.model_copy(update={"asked_at": asked_at}))
-            continue
-        space, long = each.ref.space, format_duration(keep)
-        reason = f"its vector space {space} leaves: nobody asked for it in {long}"
-        status = apply(status, HistoryNote(context.now, each.ref.version, reason))
-    return status.model_copy(update={"kept": tuple(kept)})
+        kept.append(each.model_copy(update={"asked_at": asked_at}))
+    status = status.model_copy(update={"kept": tuple(kept)})
+    for each in sorted(kept, key=lambda each: each.asked_at):
+        if context.now >= each.asked_at + keep:
+            why = f"nobody asked for it in {format_duration(keep)}"
+        elif len(status.kept) > KEPT_LIMIT:
+            why = f"{KEPT_LIMIT} are kept, and it was not asked for the longest"
+        else:
+            break
+        status = _drop(status, each, why, context.now)
+    return status

@@ -114,6 +114,10 @@ class Keys(Protocol):
         """
         ...
 
+    def authorise_named(self, name: str | None, endpoint: str) -> str | None:
+        """As ``authorise``, for a caller whose key was recognised before, by the key's name."""
+        ...
+
 
 class Capacity(Protocol):
     """How much more one version could take now, as estimated by its batcher."""
@@ -263,9 +267,11 @@ class AdmissionController:
 
     # Headers or metadata are there.
 
-    def authorise(self, context: RequestContext, endpoint: str) -> str | None:
+    def authorise(
+        self, context: RequestContext, endpoint: str, *, forces_version: bool = False
+    ) -> str | None:
         """The caller's name, None if keys are off."""
-        return self._keys.authorise(context.api_key, endpoint)
+        return self._keys.authorise(context.api_key, endpoint, forces_version=forces_version)
 
     def recognise(self, context: RequestContext, rated_as: str = UNNAMED) -> None:
         """Lets a request's body be read that says itself which endpoint is asked.
@@ -293,7 +299,10 @@ class AdmissionController:
             UnknownEndpointError: no such endpoint.
         """
         context.endpoint = endpoint
-        caller = self._keys.authorise(context.api_key, endpoint, forces_version=forces_version)
+        if context.deferred:  # whether it may name a space was asked when it was left here
+            caller = self._keys.authorise_named(context.caller, endpoint)
+        else:
+            caller = self._keys.authorise(context.api_key, endpoint, forces_version=forces_version)
         context.caller = caller
         if context.holding is not None:
             context.holding.belongs(endpoint, caller)
@@ -445,6 +454,11 @@ class AdmissionController:
         shortest = min([version.wait_seconds(endpoint) for version in versions])
         _check_wait(shortest, 0.0, view.timeout_seconds)
         return view, caller
+
+    def count(self, context: RequestContext) -> None:
+        """Has the rate count a request that is answered and named no endpoint."""
+        self._charge(context, 1)
+        context.counted = True
 
     # The body is read.
 

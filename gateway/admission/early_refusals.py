@@ -82,7 +82,8 @@ class EarlyRefusals:
         except OverloadedError as error:
             self._admission.refused(context, error)
             seconds = time.monotonic() - now
-            self._metrics.request_finished(route.dialect, int(error.status), seconds)
+            dialect = context.counted_as(route.dialect)
+            self._metrics.request_finished(dialect, int(error.status), seconds)
             reply = error_reply(error, context.request_id, route.errors)
             if self._origins is not None:
                 self._origins.mark(method, headers, reply)

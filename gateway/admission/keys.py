@@ -70,6 +70,27 @@ class KeyRing:
             )
         return record.name
 
+    def authorise_named(self, name: str | None, endpoint: str) -> str | None:
+        """As ``authorise``, for a caller whose key was recognised before, by the key's name.
+
+        Raises:
+            UnauthenticatedError: no key of this name is valid any more.
+            ForbiddenError: none of them opens the endpoint.
+        """
+        if self._path is None:
+            return None
+        self._refresh()
+        records = [
+            each
+            for each in self._by_digest.values()
+            if each.name == name and not self._is_over(each)
+        ]
+        if not records:
+            raise UnauthenticatedError(f"No API key {name!r} is valid any more.")
+        if not any(each.allows(endpoint) for each in records):
+            raise ForbiddenError(f"The API key {name!r} is not for {endpoint[:80]!r}.")
+        return name
+
     def recognise(self, presented: str | None) -> str | None:
         """The caller's name, None if keys are off.
 
@@ -101,11 +122,15 @@ class KeyRing:
                 raise UnauthenticatedError("The API key is not known here.")
             record = found
             self._last = (presented, record)
-        if record.expires is not None and record.expires.timestamp() <= self._wall_clock():
+        if record.expires is not None and self._is_over(record):
             raise UnauthenticatedError(
                 f"The API key {record.name!r} expired at {record.expires.isoformat()}."
             )
         return record
+
+    def _is_over(self, record: KeyRecord) -> bool:
+        expires = record.expires
+        return expires is not None and expires.timestamp() <= self._wall_clock()
 
     def own_limit(self, caller: str) -> float | None:
         """The requests a second that the caller's key itself sets, for ``RateLimits``."""

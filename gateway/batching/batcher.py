@@ -89,7 +89,9 @@ _MOST_FAILED = 16
 _HALVES = 2
 # How long a Triton gets no batch that was too busy for one; doubled each time.
 _PAUSES = Backoff(0.002, 0.05)
-_BULK_LOOK_SECONDS = 0.002  # between two looks for an instance that idles, for bulk calls
+# Between two looks whether bulk calls may begin because time has passed. What frees an instance
+# tells them.
+_BULK_LOOK_SECONDS = 0.25
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
 # By how many iterations of the event loop the end of a batch is seen late at most: its answer waits
@@ -316,7 +318,8 @@ class Batcher:
             self._send(choice, now)
         if self._bulk.rows:
             self._decide_bulk(now)
-            look = now + _BULK_LOOK_SECONDS
+        if self._bulk.rows:
+            look = self._await_idle(now)
             choice = look if choice is None else min(choice, look)
         self._wake_at(choice)
 
@@ -331,6 +334,14 @@ class Batcher:
             if not isinstance(choice, Batch):
                 return
             self._send(choice, now, replica)
+
+    def _await_idle(self, now: float) -> float:
+        """Has what frees an instance wake this; gives when to look if nothing has."""
+        self.share.waiting.add(self.wake)
+        for replica in self.replicas:
+            replica.load.waiting.add(self.wake)
+        pause = self.share.paused_until
+        return min(now + _BULK_LOOK_SECONDS, pause if pause > now else math.inf)
 
     def _idle_for_bulk(self, now: float) -> Replica | None:
         """A replica for a batch of bulk calls: at a Triton that idles but for one more instance.

@@ -13,7 +13,7 @@ gateways have at a Triton shows by bulk batches that take longer than expected: 
 pause of many times the delay.
 """
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from math import ceil, inf
 
 CLASS = "bulk"
@@ -46,6 +46,8 @@ class BulkShare:
         jobs: bulk calls that wait or run; nothing is measured while there are none.
         gateways: among which the bounds are shared.
         yields: to mirrored requests, which wait for an idle instance or have begun.
+        waiting: is called once it yields no more.
+        paused_until: no batch begins before.
         long: when each batch in flight that is not short is expected to end.
     """
 
@@ -54,12 +56,26 @@ class BulkShare:
         self.gateways = 1
         self.long: dict[Hashable, float] = {}
         self._trails = False  # no instance was free since a long batch: requests wait for its sake
-        self.yields = False
-        self._paused_until = -inf
+        self._yields = False
+        self.waiting: set[Callable[[], None]] = set()
+        self.paused_until = -inf
         self._short_seconds = short_seconds
         self._room = 1.0  # interactive requests that long batches may still delay
         self._at = -inf
         self._p99s: dict[str, tuple[float, float]] = {}  # by endpoint, and when it last answered
+
+    @property
+    def yields(self) -> bool:
+        """See the class."""
+        return self._yields
+
+    @yields.setter
+    def yields(self, yields: bool) -> None:
+        ends, self._yields = self._yields and not yields, yields
+        if ends and self.waiting:
+            waiting, self.waiting = self.waiting, set()
+            for call in waiting:
+                call()
 
     def drop_job(self, _: object) -> None:
         """A bulk call was answered, or has failed."""
@@ -89,7 +105,7 @@ class BulkShare:
 
     def pause(self, until: float) -> None:
         """No batch begins before."""
-        self._paused_until = max(self._paused_until, until)
+        self.paused_until = max(self.paused_until, until)
 
     def note_answer(self, now: float, endpoint: str, seconds: float) -> None:
         """An interactive request was answered, so long after it came."""
@@ -118,7 +134,7 @@ class BulkShare:
             now: the event loop's clock, seconds.
             least_seconds: of the smallest batch, which holds one row.
         """
-        if self.yields or now < self._paused_until:
+        if self._yields or now < self.paused_until:
             return None
         short = self.short_seconds(now)
         if least_seconds <= short:

@@ -28,6 +28,7 @@ from preprocess.tasks import HEADS, SecondText
 PLATFORM = "headrace"
 SERVER_NAME = "headrace"
 _PAIR = {"question": TEXT, "context": TEXT_PAIR}
+CLASS = "headrace_class"  # a request's parameter: bulk or interactive
 _TIMEOUT_LIMIT = 600_000_000  # microseconds
 EXTENSIONS = ("binary_tensor_data", "model_configuration")
 
@@ -126,17 +127,20 @@ def read_options(
     view: EndpointView,
     context: RequestContext,
 ) -> dict[str, object]:
-    """Reads Triton's ``timeout`` (microseconds) and checks the outputs asked for.
+    """Reads Triton's ``timeout`` (microseconds) and the class, and checks the outputs asked for.
 
     Returns:
         The parameters that the task takes; ``prompt_name`` is read with the texts. Others
         (priority, sequences) have no meaning here, as for a model that is not configured for them.
 
     Raises:
-        BadRequestError: a timeout that is no such number, or a parameter of another type.
+        BadRequestError: a timeout that is no such number, a class that is none, or a parameter of
+            another type.
         InvalidInputError: no such output of the task.
         UnsupportedError: an extension that is not offered.
     """
+    if (named := parameters.get(CLASS)) is not None:
+        context.classify(named)
     timeout = parameters.get("timeout")
     if timeout is not None:
         if type(timeout) is not int or not 0 <= timeout <= _TIMEOUT_LIMIT:

@@ -309,6 +309,8 @@ class OpenInferenceGrpc:
     ) -> bytes:
         """Answers texts, with a message as it is sent: of megabytes that is work too."""
         version = request.model_version or None
+        if oip.CLASS in request.parameters:  # bulk requests wait for their turn apart
+            call.classify(request.parameters[oip.CLASS].string_param)
         view, caller = await self._front.admission.enter(
             call, request.model_name, version, serial_arrivals=True
         )
@@ -455,7 +457,7 @@ class OpenInferenceGrpc:
 
     def _finished(self, call: RequestContext, status: int) -> None:
         seconds = time.monotonic() - call.started
-        self._front.metrics.request_finished("oip_grpc", int(status), seconds)
+        self._front.metrics.request_finished(call.counted_as("oip_grpc"), int(status), seconds)
 
 
 def _method(

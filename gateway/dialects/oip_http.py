@@ -89,6 +89,7 @@ _INFER_PARAMETERS = msgspec.Meta(
                 "description": "microseconds; 0 for the endpoint's own",
             },
             "binary_data_output": {"type": "boolean"},
+            "headrace_class": {"enum": ["interactive", "bulk", None]},
         }
     }
 )

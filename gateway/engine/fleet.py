@@ -102,17 +102,27 @@ _MOST_LOOKAHEAD = 4  # times the batches usually sent ahead, while the event loo
 
 
 class TritonLoad:
-    """Batches in flight at one Triton, of all its packages, by the class of their requests."""
+    """Batches in flight at one Triton, of all its packages, by the class of their requests.
 
-    __slots__ = ("bulk", "interactive")
+    ``waiting``: is called once the next of them has ended; for who waits for an idle instance.
+    """
+
+    __slots__ = ("bulk", "interactive", "waiting")
 
     def __init__(self) -> None:
         self.bulk = self.interactive = 0
+        self.waiting: set[Callable[[], None]] = set()
 
     @property
     def all(self) -> int:
         """Of both classes."""
         return self.bulk + self.interactive
+
+    def tell(self) -> None:
+        """Calls those that wait, each once."""
+        waiting, self.waiting = self.waiting, set()
+        for call in waiting:
+            call()
 
 
 class Flight:
@@ -268,6 +278,8 @@ class Replica:
             self.load.bulk -= 1
         else:
             self.load.interactive -= 1
+        if self.load.waiting:
+            self.load.tell()
         self._expected = self._expected - flight.expected if self._flights else 0.0
         if flight.started is None:  # answered before one that was sent earlier
             return now - flight.sent

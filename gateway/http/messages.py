@@ -133,6 +133,7 @@ class Request:
 
     ``params`` holds the path's parameters by name; ``headers`` has lower-case names, and of a
     repeated header the last value. ``body`` is None if it is still to be read by ``receive``.
+    ``query``: of a request that did not arrive whole, what follows the path's question mark.
     ``entered``: the endpoint that the path names and the caller's name, once admission let it in.
     """
 
@@ -143,6 +144,7 @@ class Request:
     receive: Receive
     context: RequestContext
     body: bytes | None = None
+    query: bytes = b""
     entered: tuple[EndpointView, str | None] | None = None
 
     def admitted(self) -> tuple[EndpointView, str | None]:

@@ -45,6 +45,7 @@ class Operation:
     errors: Sequence[HTTPStatus] = ()
     unready: bool = False
     binary: bool = False  # the answer may be bytes too
+    upload: bool = False  # the body is a form with a file
     response_class: type[Response] = JSONResponse
     success: HTTPStatus = HTTPStatus.OK
     open_to_all: bool = False
@@ -63,6 +64,24 @@ class RouteDescription(NamedTuple):
     operation: Operation
 
 
+_UPLOAD: Schema = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["file", "purpose"],
+                "properties": {
+                    "purpose": {"enum": ["batch"]},
+                    "file": {"type": "string", "format": "binary"},
+                },
+            },
+            "examples": {},
+        }
+    },
+}
+
+
 def document(described: Sequence[RouteDescription], *, title: str, version: str) -> Schema:
     """The OpenAPI document of these routes, for a gateway of a version."""
     made = get_openapi(
@@ -77,6 +96,8 @@ def document(described: Sequence[RouteDescription], *, title: str, version: str)
     structs: dict[str, type[msgspec.Struct]] = {}
     for one in described:
         request = one.operation.request
+        if one.operation.upload:
+            made["paths"][one.path][one.method.lower()]["requestBody"] = _UPLOAD
         if request is None:
             continue
         structs[request.__name__] = request

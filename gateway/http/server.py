@@ -136,7 +136,8 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     ``_deadline`` runs while a new connection has sent nothing, while headers are read
     (``header_seconds``), and while a body is read (``body_seconds``): then the application is told
-    to answer 408. A body that still arrives after the answer ends the connection. Time in which the
+    to answer 408. A file of more than ``max_body_bytes`` has that time for each of
+    these. A body that still arrives after the answer ends the connection. Time in which the
     application does not read the body, as its model is being loaded, is not the caller's.
 
     ``_untaken`` runs while the caller has not taken what was written: one that takes nothing for
@@ -168,6 +169,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     _reading = False
     _lingering = False
     _calls = 0  # of the parser in this turn, for what it read
+    _body_bytes = 0  # that arrived in the time of ``_deadline``
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accepts the connection, or refuses it if there are too many."""
@@ -495,6 +497,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _give_body(self) -> None:
         parts, self._parts = self._parts, []
+        self._body_bytes += sum(map(len, parts))
         super().on_body(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def on_message_complete(self) -> None:
@@ -608,6 +611,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _arm(self, seconds: float) -> None:
+        self._body_bytes = 0
         self._deadline = self.loop.call_later(seconds, self._too_slow)
 
     def _disarm(self) -> None:
@@ -619,6 +623,10 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._deadline = None
         if self.flow.read_paused and not self._in_headers and not self._is_idle():
             self._arm(self.bounds.body_seconds)  # the body waits for the application
+        elif (
+            self._reading and self._body_bytes >= self.bounds.max_body_bytes and not self._lingering
+        ):
+            self._arm(self.bounds.body_seconds)  # a file's, which comes as fast as others may
         elif self._lingering:
             self.transport.close()
         elif self._in_headers or self.pipeline:

@@ -1,26 +1,26 @@
 """Files of ids and texts, and of ids and vectors: JSON lines, and Parquet where pyarrow is there.
 
-A row of JSON lines is ``{"id": ..., "text": ...}`` or ``{"id": ..., "vector": [...]}``; Parquet has
-the same columns, with vectors as lists of float32 of one size. Ids are texts or whole numbers, all
-of one kind; they come out as they went in. Files are read row by row, never as a whole.
+A row of JSON lines is ``{"id": ..., "text": ...}`` or ``{"id": ..., "vector": [...]}``, with the
+columns of ``headrace.backfill.vectors``; Parquet has the same ones. Ids are texts or whole numbers,
+all of one kind; they come out as they went in. Files are read row by row, never as a whole.
 """
 
 import hashlib
 import json
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from headrace.backfill.vectors import DENSE, Vector, kind_in, kind_of
 from headrace.errors import RequestFailedError
 from service import durable
 
 FORMATS = (".jsonl", ".parquet")
 _ROWS_AT_ONCE = 4096
 
-Id = str | int
-Vector: TypeAlias = "array[float]"  # of the type "f"
+Id: TypeAlias = str | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +81,25 @@ def survey(path: Path, columns: TextColumns) -> Survey:
 
 def read_texts(path: Path, columns: TextColumns) -> Iterator[tuple[Any, Any]]:
     """The ids and texts of an input, unchecked; raises ``RequestFailedError``."""
-    yield from _read(path, (columns.id, columns.text))
+    with _name_errors(path):
+        rows = _read_parquet if _is_parquet(path) else _read_lines
+        yield from rows(path, (columns.id, columns.text))
 
 
-def read_vectors(path: Path) -> Iterator[tuple[Id, Sequence[float]]]:
+def read_vectors(path: Path) -> Iterator[tuple[Id, Vector]]:
     """The ids and vectors of an output or a part; raises ``RequestFailedError``."""
-    yield from _read(path, ("id", "vector"))
+    with _name_errors(path):
+        yield from (_vectors_of_parquet if _is_parquet(path) else _vectors_of_lines)(path)
 
 
-def _read(path: Path, names: tuple[str, str]) -> Iterator[tuple[Any, Any]]:
+def _is_parquet(path: Path) -> bool:
+    return format_of(str(path)) == ".parquet"
+
+
+@contextmanager
+def _name_errors(path: Path) -> Iterator[None]:
     try:
-        rows = _read_parquet if format_of(str(path)) == ".parquet" else _read_lines
-        yield from rows(path, names)
+        yield
     except OSError as error:
         raise RequestFailedError(f"{path} can't be read: {error.strerror or error}.") from error
     except ValueError as error:  # of JSON, UTF-8 and pyarrow
@@ -121,11 +128,30 @@ def _read_parquet(path: Path, names: tuple[str, str]) -> Iterator[tuple[Any, Any
             raise _lacks(str(path), names, ", ".join(has))
         for batch in file.iter_batches(_ROWS_AT_ONCE, columns=list(names)):
             first, second = (batch.column(name) for name in names)
-            if names[1] == "vector":
-                flat = second.flatten().to_numpy(zero_copy_only=False)
-                yield from zip(first.to_pylist(), flat.reshape(len(first), -1), strict=True)
-            else:
-                yield from zip(first.to_pylist(), second.to_pylist(), strict=True)
+            yield from zip(first.to_pylist(), second.to_pylist(), strict=True)
+
+
+def _vectors_of_lines(path: Path) -> Iterator[tuple[Id, Vector]]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            row = json.loads(line)
+            kind = kind_in(row)
+            yield row["id"], kind.read_columns([row[name] for name in kind.columns])
+
+
+def _vectors_of_parquet(path: Path) -> Iterator[tuple[Id, Vector]]:
+    from pyarrow import parquet  # noqa: PLC0415 - an extra
+
+    with parquet.ParquetFile(path) as file:
+        kind = kind_in(file.schema_arrow.names)
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=["id", *kind.columns]):
+            if kind is DENSE:  # lists of numbers would take minutes for a million texts
+                keys, vectors = (batch.column(name) for name in ("id", "vector"))
+                flat = vectors.flatten().to_numpy(zero_copy_only=False)
+                yield from zip(keys.to_pylist(), flat.reshape(len(keys), -1), strict=True)
+                continue
+            for key, *fields in zip(*(each.to_pylist() for each in batch.columns), strict=True):
+                yield key, kind.read_columns(fields)
 
 
 def _lacks(where: str, names: tuple[str, str], has: str) -> RequestFailedError:
@@ -138,25 +164,20 @@ def _lacks(where: str, names: tuple[str, str], has: str) -> RequestFailedError:
 def write_part(path: Path, ids: Sequence[Id], vectors: Sequence[Vector]) -> None:
     """Writes a part whole or not at all, and waits until it is on the disk; raises ``OSError``.
 
-    ``vectors`` are of one size.
+    ``vectors`` are of one kind and size.
     """
+    kind = kind_of(vectors[0])
     aside = path.with_name(f"writing-{path.name}")
     if path.suffix == ".parquet":
         import pyarrow as pa  # noqa: PLC0415 - an extra
         from pyarrow import parquet  # noqa: PLC0415
 
-        flat = array("f")
-        for vector in vectors:
-            flat.extend(vector)
-        values = pa.FloatArray.from_buffers(pa.float32(), len(flat), [None, pa.py_buffer(flat)])
-        lists = pa.FixedSizeListArray.from_arrays(values, len(vectors[0]))
-        parquet.write_table(pa.table({"id": list(ids), "vector": lists}), aside)
+        columns = dict(zip(kind.columns, kind.arrays(vectors), strict=True))
+        parquet.write_table(pa.table({"id": list(ids), **columns}), aside)
     else:
         with aside.open("w", encoding="utf-8") as file:
             for key, vector in zip(ids, vectors, strict=True):
-                # Nine digits are enough for each float32.
-                numbers = ", ".join([f"{number:.9g}" for number in vector])
-                file.write(f'{{"id": {json.dumps(key)}, "vector": [{numbers}]}}\n')
+                file.write(f'{{"id": {json.dumps(key)}, {kind.line(vector)}}}\n')
     _put(aside, path)
 
 

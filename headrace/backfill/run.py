@@ -8,16 +8,13 @@ answer of another one ends the backfill: vectors of two spaces never meet in one
 """
 
 import asyncio
-import base64
 import fcntl
 import itertools
 import json
-import math
 import random
 import shutil
 import time
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
@@ -27,7 +24,8 @@ import httpx
 
 from contracts.backoff import Backoff
 from headrace.backfill import files
-from headrace.backfill.files import Id, Survey, TextColumns, Vector
+from headrace.backfill.files import Id, Survey, TextColumns
+from headrace.backfill.vectors import BY_TASK, DENSE, Vector
 from headrace.errors import RefusedError, RequestFailedError, sentence_of
 from service import durable
 
@@ -40,7 +38,8 @@ _PAUSES = Backoff(0.5, 30.0, jitter=0.5)
 # What another moment, or another gateway, may answer. A proxy says 502.
 _TRANSIENT = (429, 502, 503, 504)
 _BUSY = (429, 504)  # the gateway works, and will have time
-_LEAST_COSINE = 0.999  # of one text twice: batches and precisions differ a little
+# Of one text twice, as its kind of vectors is compared: batches and precisions differ a little.
+_LEAST_SIMILARITY = 0.999
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,8 @@ class Backfill:
                 "others. Finish that one, or remove the folder."
             )
         self._answered = time.monotonic()
-        self._size = 0  # of a vector
+        self._kind = DENSE
+        self._width = 0  # of a vector
 
     @property
     def space(self) -> str:
@@ -161,16 +161,18 @@ class Backfill:
         """Makes the parts that are not there, joins and checks them, and puts them at ``output``.
 
         Returns:
-            The least cosine between a vector of the sample and what the gateway says now.
+            The least similarity of a vector of the sample and what the gateway says now.
 
         Raises:
-            RequestFailedError: the gateway refuses, nobody answers for long, or a check fails.
+            RequestFailedError: the gateway refuses, nobody answers for long, a check fails, or the
+                endpoint gives no vectors or several kinds of them.
         """
         async with httpx.AsyncClient(
             timeout=_WAIT_SECONDS + _GRACE_SECONDS,
             limits=httpx.Limits(max_connections=self._plan.concurrency, keepalive_expiry=2.0),
             trust_env=False,
         ) as self._client:
+            await self._learn_kind()
             if not self.space:
                 await self._settle()
             rows = files.read_texts(self._source, self._columns)
@@ -190,6 +192,18 @@ class Backfill:
         self._parts.whole.replace(output)
         durable.sync(output.parent)
         return least
+
+    async def _learn_kind(self) -> None:
+        """Learns which kind of vectors the endpoint gives, before a text is sent."""
+        told = (await self._ask_patiently("GET", f"/endpoints/{self._plan.endpoint}")).json()
+        task = str(told.get("task"))
+        if task not in BY_TASK:
+            raise RequestFailedError(
+                f"{self._plan.endpoint} does {task}; vectors are kept of {', '.join(BY_TASK)}. Of "
+                "a hybrid model ask for each kind by requests of your own (/embed, /embed_sparse, "
+                "/embed_all), with x-headrace-class: bulk."
+            )
+        self._kind = BY_TASK[task]
 
     async def _settle(self) -> None:
         """Learns which space answers, before anything of it is kept."""
@@ -236,17 +250,23 @@ class Backfill:
                 f"nothing of it was kept. Remove {self._parts.folder} to begin again."
             )
         try:
-            items = answer.json()["data"]
-            vectors = [array("f", base64.b64decode(item["embedding"])) for item in items]
+            vectors = self._kind.read_answer(answer.json())
         except (ValueError, KeyError, TypeError) as error:
             raise RequestFailedError(f"An answer has no vectors: {error!r}.") from error
-        self._size = self._size or len(vectors[0])
-        if len(vectors) != len(texts) or {len(vector) for vector in vectors} != {self._size}:
+        widths = {self._kind.width(vector) for vector in vectors}
+        self._width = self._width or min(widths, default=0)
+        if len(vectors) != len(texts) or widths != {self._width}:
             raise RequestFailedError("An answer has not one vector of one size for each text.")
         return vectors
 
     async def _post(self, texts: list[str]) -> httpx.Response:
         """An answer with vectors, or that the texts are too many; tries again while it can help."""
+        path, body = self._kind.make_request(self._plan.endpoint, texts)
+        return await self._ask_patiently("POST", path, body, splits=len(texts) > 1)
+
+    async def _ask_patiently(
+        self, method: str, path: str, body: object = None, *, splits: bool = False
+    ) -> httpx.Response:
         plan, failures = self._plan, 0
         headers = {
             "x-headrace-class": "bulk",
@@ -254,18 +274,17 @@ class Backfill:
             **({"x-headrace-space": space} if (space := self.space or plan.space) else {}),
             **({} if plan.api_key is None else {"authorization": f"Bearer {plan.api_key}"}),
         }
-        body = {"model": plan.endpoint, "input": texts, "encoding_format": "base64"}
         while True:
             pause = 0.0
             try:
-                answer = await self._client.post(
-                    f"{plan.url}/v1/embeddings", json=body, headers=headers
+                answer = await self._client.request(
+                    method, f"{plan.url}{path}", json=body, headers=headers
                 )
                 why = f"{answer.status_code}: {sentence_of(answer.content)}"
                 if answer.status_code == HTTPStatus.OK:
                     self._answered = time.monotonic()
                     return answer
-                if answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and len(texts) > 1:
+                if answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and splits:
                     return answer
                 if answer.status_code not in _TRANSIENT:
                     raise self._failure(why)
@@ -293,7 +312,7 @@ class Backfill:
         """
         drawn = random.Random()  # noqa: S311 - a sample
         chosen = set(drawn.sample(range(self._journal.rows), min(SAMPLE, self._journal.rows)))
-        sample: list[tuple[Id, str, Sequence[float]]] = []
+        sample: list[tuple[Id, str, Vector]] = []
         texts = files.read_texts(self._source, self._columns)
         rows = itertools.zip_longest(texts, files.read_vectors(self._parts.whole))
         for number, (asked, made) in enumerate(rows):
@@ -307,11 +326,11 @@ class Backfill:
         least = 1.0
         for key, text, kept in sample:
             (now,) = await self._ask([text])
-            least = min(least, _cosine(kept, now))
-            if not least >= _LEAST_COSINE:
+            least = min(least, self._kind.similarity(kept, now))
+            if not least >= _LEAST_SIMILARITY:
                 raise RequestFailedError(
-                    f"The gateway gives another vector for {key!r} now, of cosine {least:.4f} to "
-                    f"the one in {self._parts.whole}, which is left as it is."
+                    f"The gateway gives another vector for {key!r} now, of similarity {least:.4f} "
+                    f"to the one in {self._parts.whole}, which is left as it is."
                 )
         return least
 
@@ -326,9 +345,3 @@ def _chunks(texts: list[str], most: int) -> Iterator[list[str]]:
         chunk.append(text)
         characters += len(text)
     yield chunk
-
-
-def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    product = sum(a * b for a, b in zip(one, other, strict=True))
-    norms = math.hypot(*one) * math.hypot(*other)
-    return float(product / norms) if norms else float(list(one) == list(other))

@@ -82,7 +82,7 @@ def backfill(
         return
     print_line(
         f"{found.rows:,} vectors of space {made.space} in {target}, {seconds:.0f} s. A sample "
-        f"agrees with the gateway (cosine {least:.6f} at least)."
+        f"agrees with the gateway (similarity {least:.6f} at least)."
     )
 
 

@@ -12,6 +12,7 @@ import typer
 from contracts.durations import humanise
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import Verb
+from contracts.tasks import Task
 from headrace import home as homes
 from headrace.commands.output import console, print_json, table_of
 from headrace.commands.predict import ask_gateway
@@ -33,6 +34,7 @@ from headrace.program import App
 from rollout.view import SpaceView, list_spaces
 
 _TEXTS = 64  # a request
+_ROUTES = {Task.SPARSE_EMBEDDING: "embed_sparse", Task.MULTI_VECTOR_EMBEDDING: "embed_all"}
 
 app = App(help="Vector spaces of an embedding model, and the change to another.")
 
@@ -94,12 +96,12 @@ def compare_spaces(
     key: ApiKey = None,
 ) -> None:
     """Compares searches by two spaces: recall@10, nDCG@10, and how many nearest they share."""
-    import numpy as np  # noqa: PLC0415 - it takes a moment
-
     from measures import retrieval  # noqa: PLC0415 - with NumPy
-    from preprocess.vectors import unit  # noqa: PLC0415 - the same
 
-    held = [each.space for each in list_spaces(_find(name, home))]
+    endpoint = _find(name, home)
+    task = _comparable(endpoint)
+    route = _ROUTES.get(task, "embed")
+    held = [each.space for each in list_spaces(endpoint)]
     if len(held) < 2 or space not in {None, *held[1:]}:
         raise RefusedError(f"{name} holds no such other space: {', '.join(held)}.")
     texts = {str(each["id"]): str(each["text"]) for each in _read(documents, "id", "text")}
@@ -118,9 +120,9 @@ def compare_spaces(
             for at in range(0, len(of), _TEXTS):
                 body = {"inputs": of[at : at + _TEXTS], "prompt_name": prompt}
                 headers = {"x-headrace-space": each}
-                made += ask_gateway(base, f"/endpoints/{name}/embed", body, key, headers).json()
-            vectors.append(unit(np.array(made, np.float32)))
-        found[each] = retrieval.find_nearest(*vectors)
+                made += ask_gateway(base, f"/endpoints/{name}/{route}", body, key, headers).json()
+            vectors.append(made)
+        found[each] = _find_nearest(task, *vectors)
     told = retrieval.compare_searches(found, relevant)
     if is_structured():
         print_json({"queries": len(asked), **told})
@@ -130,6 +132,34 @@ def compare_spaces(
         for each, (mean, low, high) in of_spaces.items():
             table.add_row(measure, each, f"{mean:.3f}", f"{low:.3f} to {high:.3f}")
     console.print(table)
+
+
+def _comparable(endpoint: ModelEndpoint) -> Task:
+    """What an endpoint does; raises ``RefusedError`` if its searches can't be compared here."""
+    task = endpoint.status.task or Task.TEXT_EMBEDDING
+    if task is Task.HYBRID_EMBEDDING:
+        raise RefusedError(
+            f"{endpoint.name} gives three kinds of vectors for each text, and searches by them "
+            "differ: compare those of your own search."
+        )
+    return task
+
+
+def _find_nearest(task: Task, queries: list[Any], documents: list[Any]) -> Any:  # noqa: ANN401
+    """See ``measures.retrieval.find_nearest``: by cosine, or as the task's vectors are compared."""
+    import numpy as np  # noqa: PLC0415 - it takes a moment
+
+    from measures import retrieval  # noqa: PLC0415 - with NumPy
+    from preprocess.vectors import unit  # noqa: PLC0415 - the same
+
+    both = queries, documents
+    if task is Task.SPARSE_EMBEDDING:
+        weights = [[{one["index"]: one["value"] for one in text} for text in of] for of in both]
+        return retrieval.find_nearest_sparse(*weights)
+    if task is Task.MULTI_VECTOR_EMBEDDING:
+        tokens = [[np.array(text, np.float32) for text in of] for of in both]
+        return retrieval.find_nearest_tokens(*tokens)
+    return retrieval.find_nearest(*(unit(np.array(of, np.float32)) for of in both))
 
 
 def _read(path: Path, *needed: str) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ from measures.retrieval import (
     MOST,
     count_shared,
     find_nearest,
+    find_nearest_sparse,
+    find_nearest_tokens,
     judge_searches,
     mean_with_interval,
 )
@@ -53,3 +55,29 @@ def test_of_two_hundred_intervals_about_one_in_twenty_misses() -> None:
         assert low <= mean <= high
         hits += low <= 1.0 <= high
     assert 176 <= hits <= 198
+
+
+@given(st.integers(0, 100), st.integers(MOST, 40))
+def test_sparse_and_token_vectors_are_searched_as_each_pair_is_scored(
+    seed: int, count: int
+) -> None:
+    random = np.random.default_rng(seed)
+
+    def sparse() -> dict[int, float]:
+        chosen = random.choice(50, size=8, replace=False)
+        return {int(index): float(random.random()) for index in chosen}
+
+    texts = [sparse() for _ in range(count + 3)]
+    queries, documents = texts[:3], texts[3:]
+    for query, found in zip(queries, find_nearest_sparse(queries, documents), strict=True):
+        scores = [sum(w * each.get(i, 0.0) for i, w in query.items()) for each in documents]
+        told = [scores[place] for place in found]
+        assert told == pytest.approx(sorted(scores, reverse=True)[:MOST], abs=1e-5)
+    tokens = [
+        random.normal(size=(random.integers(1, 6), 4)).astype(np.float32) for _ in range(count + 3)
+    ]
+    rows = find_nearest_tokens(tokens[:3], tokens[3:])
+    for query, found in zip(tokens[:3], rows, strict=True):
+        sums = [float((query @ each.T).max(axis=1).sum()) for each in tokens[3:]]
+        told = [sums[place] for place in found]
+        assert told == pytest.approx(sorted(sums, reverse=True)[:MOST], abs=1e-4)

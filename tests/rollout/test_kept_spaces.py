@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rollout_walk import SECONDS, Walk, loaded_candidate, ref
 
-from contracts.endpoint import Arm, EndpointSpec
+from contracts.endpoint import Arm, EndpointSpec, KeptSpace
 from contracts.model import ModelRef
 from contracts.rollout import EmbeddingSpec, RolloutSpec, Strategy, Verb
 from contracts.windows import EvidenceCounts
@@ -106,6 +106,47 @@ def test_a_version_that_a_triton_refuses_is_not_kept() -> None:
 
 def test_a_version_of_the_same_space_leaves_nothing_behind() -> None:
     assert settled(SAME).status.kept == ()
+
+
+def keeping(made: Walk, *ages: float) -> Walk:
+    """With further spaces that callers have left, last asked for so long ago."""
+    kept = tuple(
+        KeptSpace(ref=of_space(str(10 + at), "cdefgh"[at]), asked_at=made.now - age)
+        for at, age in enumerate(ages)
+    )
+    packages = (*made.status.packages, *(each.ref for each in kept))
+    update = {"kept": (*made.status.kept, *kept), "packages": packages}
+    made.status = made.status.model_copy(update=update)
+    return made
+
+
+def test_a_kept_space_whose_package_a_triton_refuses_leaves_with_its_words() -> None:
+    made = keeping(settled(), 0.0)
+    made.observed = replace(made.observed, failures={OLD: "its graph is broken"})
+    made.step()
+    assert kept(made) == ["10"]
+    assert made.status.history[-1].version == "1"
+    assert made.status.history[-1].reason.endswith("is refused: its graph is broken")
+
+
+def test_of_more_spaces_than_are_kept_the_one_not_asked_for_the_longest_leaves() -> None:
+    made = keeping(walk(), 0.11 * KEEP, 0.0, 0.05 * KEEP, 0.0)
+    made.before().step().traffic("pass", 3).told(Verb.PROMOTE)
+    assert made.said[0], made.said
+    made.step(SPEC.bake).traffic("pass").step(SPEC.bake)
+    assert kept(made) == ["11", "12", "13", "1"]
+    assert made.status.history[-1].version == "10"
+    assert "4 are kept" in made.status.history[-1].reason
+
+
+def test_if_all_kept_spaces_are_in_use_the_cutover_waits() -> None:
+    made = keeping(walk(), 0.0, 0.0, 0.0, 0.0)
+    made.before().step().traffic("pass", 3).told(Verb.PROMOTE)
+    assert not made.said[0]
+    assert "as many as may be, and each was asked for in the last" in made.said[1]
+    assert made.shares["stable 1"] == 100
+    made.step(KEEP / 10).told(Verb.PROMOTE)
+    assert made.said[0]
 
 
 def test_one_that_never_had_callers_is_not_kept() -> None:

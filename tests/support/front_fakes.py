@@ -1,5 +1,6 @@
 """Small stand-ins for what the fronts are built on, and the application over them."""
 
+import uuid
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ from gateway.admission.rate_limits import RateLimits
 from gateway.admission.request_scheduler import RequestScheduler
 from gateway.admission.token_budget import TokenBudget
 from gateway.app import Application, create_app, create_operations
+from gateway.batch_jobs.objects import ObjectFolder
+from gateway.batch_jobs.store import BatchStore
 from gateway.calls import Answer, Call, EndpointView
 from gateway.dialects.front import Front
 from gateway.errors import (
@@ -375,6 +378,9 @@ class FakeKeys:
             raise UnauthenticatedError("Send an API key.")
         return presented
 
+    def authorise_named(self, name: str | None, endpoint: str) -> str | None:
+        return self.authorise(name, endpoint)
+
     def authorise(
         self, presented: str | None, endpoint: str, *, forces_version: bool = False
     ) -> str | None:
@@ -442,6 +448,16 @@ def front_of(
     return Front(predictor, admission, predictor, metrics, tokenisers=predictor)
 
 
+def memory_url() -> str:
+    """A store of its own in this process' memory."""
+    return f"memory://{uuid.uuid4().hex}"
+
+
+def batch_store(url: str, *, file_bytes: int = 8_000_000, days: float = 7.0) -> BatchStore:
+    """Files and batches at a URL."""
+    return BatchStore(ObjectFolder(url), file_bytes=file_bytes, days=days)
+
+
 @dataclass
 class Behind:
     """The application and what is behind it."""
@@ -455,6 +471,7 @@ class Behind:
     waking: Waking | None = None
     held: ByteBudget = field(default_factory=lambda: ByteBudget(BYTES))
     origins: tuple[str, ...] = ()
+    batches: BatchStore | None = field(default_factory=lambda: batch_store(memory_url()))
 
     @cached_property
     def front(self) -> Front:
@@ -472,7 +489,7 @@ class Behind:
     def app(self) -> Application:
         """The application; made once, with its documentation."""
         feedback = None if self.receipts is None else FeedbackReceiver(self.receipts, self.recorder)
-        return create_app(self.front, self.limits, feedback, self.origins)
+        return create_app(self.front, self.limits, feedback, self.origins, self.batches)
 
     @cached_property
     def operations(self) -> Application:

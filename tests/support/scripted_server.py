@@ -41,7 +41,8 @@ class Server:
                 path = head[0].split()[1]
                 pairs = [line.partition(": ") for line in head[1:] if line]
                 headers = {name.lower(): value for name, _, value in pairs}
-                body = json.loads(await reader.readexactly(int(headers["content-length"])))
+                content = await reader.readexactly(int(headers.get("content-length", 0)))
+                body = json.loads(content or b"null")
                 self.asked.append((path, body, headers))
                 said = await self.answers(path, body, headers)
                 writer.write(said)

@@ -31,7 +31,7 @@ def busy(status: int, retry_after: str = "0") -> Raw:
 
 @dataclass
 class VectorGateway:
-    """Answers ``POST /v1/embeddings`` as OpenAI's; ``faults`` come before answers.
+    """Answers ``POST /v1/embeddings`` as OpenAI's, or by another task; ``faults`` come before.
 
     ``space``: of the answers. ``seen``: the headers of each request. ``on_request``: called first.
     """
@@ -42,9 +42,17 @@ class VectorGateway:
     texts: list[str] = field(default_factory=list)
     most_texts: int = 1000
     on_request: Callable[[], None] = lambda: None
+    task: str = "text-embedding"
 
     async def __call__(self, path: str, body: Any, headers: Headers) -> Raw:
+        if path == "/endpoints/minilm":
+            return answer(200, {"name": "minilm", "task": self.task})
         self.on_request()
+        if self.task != "text-embedding":
+            self.seen.append(headers)
+            self.texts += body["inputs"]
+            made = [self.other_kind(path, text) for text in body["inputs"]]
+            return answer(200, made, x_headrace_space=self.space)
         assert path == "/v1/embeddings"
         assert body["encoding_format"] == "base64"
         self.seen.append(headers)
@@ -60,3 +68,12 @@ class VectorGateway:
             for i, vector in enumerate(vector_of(text, self.space) for text in texts)
         ]
         return answer(200, {"data": data}, x_headrace_space=self.space)
+
+    def other_kind(self, path: str, text: str) -> list[Any]:
+        """What Text Embeddings Inference's routes give of a text: no two texts have as much."""
+        numbers = vector_of(text, self.space)
+        if self.task == "sparse-embedding":
+            assert path == "/endpoints/minilm/embed_sparse"
+            return [{"index": 7 * i, "value": n} for i, n in enumerate(numbers) if n > 0]
+        assert path == "/endpoints/minilm/embed_all"
+        return [numbers[i:] + numbers[:i] for i in range(1 + len(text) % 3)]

@@ -59,6 +59,25 @@ def test_a_key_that_opens_anything_is_recognised_before_it_is_known_what_is_aske
             ring.recognise(other)
 
 
+def test_work_that_was_left_here_is_done_by_any_valid_key_of_the_name(
+    file: Path, clock: Clock
+) -> None:
+    assert KeyRing("").authorise_named(None, "sentiment") is None
+    _, record = issue("ann", Grant(endpoints=("sentiment",)))
+    append(file, record)
+    ring = KeyRing(file, clock=clock)
+    assert ring.authorise_named("ann", "sentiment") == "ann"
+    with pytest.raises(ForbiddenError, match="not for 'minilm'"):
+        ring.authorise_named("ann", "minilm")
+    for name in ("bob", None):
+        with pytest.raises(UnauthenticatedError, match="valid any more"):
+            ring.authorise_named(name, "sentiment")
+    revoke(file, "ann")
+    clock.now += 2
+    with pytest.raises(UnauthenticatedError, match="valid any more"):
+        ring.authorise_named("ann", "sentiment")
+
+
 def test_without_a_file_anybody_may_ask() -> None:
     ring = KeyRing("")
     assert ring.authorise(None, "sentiment") is None

@@ -154,9 +154,47 @@ async def test_no_bulk_batch_begins_while_the_triton_works_for_interactive_calls
         (interactive,), (batcher,), now = world.interactive, world.bulk, world.loop.time()
         asked = interactive.submit(encoded([128]), "e", now + 60)
         bulk = batcher.submit(encoded([16]), "b", now + 60, bulk=True)
-        await asked.future
+        await asyncio.sleep(0.001)
+        assert not asked.future.done()
         assert not any(replica.busy for replica in batcher.replicas)
         assert (await bulk.future).shape == (1, 2)
+        assert asked.future.done()
+
+
+async def _turns() -> None:
+    """A few iterations of the event loop, in which no time passes."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@runs_on(SteppedLoop)
+async def test_a_bulk_batch_begins_as_soon_as_another_package_leaves_the_triton_idle() -> None:
+    async with world_of(Setting(CPU, apart=True)) as world:
+        (interactive,), (batcher,), now = world.interactive, world.bulk, world.loop.time()
+        (replica,) = batcher.replicas
+        asked = interactive.submit(encoded([128]), "e", now + 60)
+        bulk = batcher.submit(encoded([16]), "b", now + 60, bulk=True)
+        await asked.future
+        ended = world.loop.time()
+        await _turns()
+        assert (world.loop.time(), replica.load.bulk) == (ended, 1)
+        await bulk.future
+        assert replica.load.waiting == set()  # nobody is told in vain
+
+
+@runs_on(SteppedLoop)
+async def test_a_bulk_batch_begins_as_soon_as_mirrored_requests_need_the_triton_no_more() -> None:
+    async with world_of(Setting(CPU)) as world:
+        (batcher,), now = world.bulk, world.loop.time()
+        (replica,) = batcher.replicas
+        batcher.share.yields = True
+        bulk = batcher.submit(encoded([16]), "b", now + 60, bulk=True)
+        await asyncio.sleep(0.001)
+        assert replica.load.bulk == 0
+        batcher.share.yields = False
+        await _turns()
+        assert replica.load.bulk == 1
+        await bulk.future
 
 
 @runs_on(SteppedLoop)

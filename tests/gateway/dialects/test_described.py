@@ -1,5 +1,6 @@
 """The OpenAPI document says what the routes do, and its examples are answered."""
 
+import json
 import re
 import time
 from http import HTTPStatus
@@ -50,6 +51,27 @@ def receipt() -> str:
     return BEHIND.receipts.issue(event_of(answered_text(), time=time.time()))
 
 
+async def input_file() -> str:
+    """The id of a file that a batch can be made of."""
+    line = {
+        "custom_id": "a",
+        "method": "POST",
+        "url": "/v1/embeddings",
+        "body": {"model": "minilm", "input": "a"},
+    }
+    async with client_of(BEHIND) as client:
+        form = {"file": ("a.jsonl", json.dumps(line)), "purpose": (None, "batch")}
+        return str((await client.post("/v1/files", files=form)).json()["id"])
+
+
+async def batch() -> str:
+    """The id of a batch."""
+    body = {"endpoint": "/v1/embeddings", "completion_window": "24h"}
+    async with client_of(BEHIND) as client:
+        made = await client.post("/v1/batches", json={**body, "input_file_id": await input_file()})
+        return str(made.json()["id"])
+
+
 # Texts are written by a pipeline, which stands behind the app of ``test_completions`` alone.
 ANSWERED_HERE = [
     one for one in BEHIND.app.described if one.operation.request and one.path != "/v1/completions"
@@ -61,11 +83,15 @@ async def test_every_example_is_answered(described: RouteDescription) -> None:
     operation = described.operation
     endpoint = ENDPOINTS.get(described.path.rsplit("/", 1)[-1], "sentiment")
     path = described.path.replace("{endpoint}", endpoint).replace("{version}", "2")
+    if "{batch}" in path:
+        path = path.replace("{batch}", await batch())
     assert operation.examples
     async with client_of(BEHIND) as client:
         for example in operation.examples.values():
             assert isinstance(example, dict)
             body = {**example, "receipt": receipt()} if "receipt" in example else example
+            if "input_file_id" in example:
+                body = {**example, "input_file_id": await input_file()}
             assert (await client.post(path, json=body)).status_code == operation.success
 
 

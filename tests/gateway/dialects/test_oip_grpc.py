@@ -65,6 +65,21 @@ async def test_the_space_of_vectors_is_a_parameter_and_in_the_metadata(stub: Any
     assert "space" not in (await stub.ModelInfer(request("a"))).parameters
 
 
+async def test_the_class_of_a_request_is_a_parameter_or_metadata(stub: Any, fronts: Served) -> None:
+    before = len(fronts.predictor.calls)
+    asked = request("a")
+    asked.parameters["headrace_class"].string_param = "bulk"
+    await stub.ModelInfer(asked)
+    await stub.ModelInfer(request("a"), metadata=[("x-headrace-class", "bulk")])
+    await stub.ModelInfer(request("a"))
+    assert [call.bulk for call in fronts.predictor.calls[before:]] == [True, True, False]
+    assert ("oip_grpc_bulk", 200) in fronts.metrics.finished
+    asked.parameters["headrace_class"].int64_param = 1
+    error = await refusal(stub.ModelInfer(asked))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "headrace_class: expected bulk or interactive" in (error.details() or "")
+
+
 async def test_a_text_that_was_cut_is_named(stub: Any) -> None:
     call = stub.ModelInfer(request("short", "w" * 2000))
     metadata = dict(await call.initial_metadata())

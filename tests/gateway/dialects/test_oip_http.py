@@ -199,6 +199,21 @@ async def test_metadata_names_the_inputs_that_the_task_reads(
     assert {one["name"]: one.get("optional", False) for one in config} == inputs
 
 
+async def test_the_class_of_a_request_is_a_parameter_too() -> None:
+    behind = Behind()
+    body = {"inputs": [{"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["a"]}]}
+    for named, status in (("bulk", 200), ("interactive", 200), ("slow", 400), (1, 400)):
+        asking = {**body, "parameters": {"headrace_class": named}}
+        answer = await asked(behind, "POST", "/v2/models/minilm/infer", json=asking)
+        assert answer.status_code == status, answer.text
+    assert [call.bulk for call in behind.predictor.calls] == [True, False]
+    # Bulk requests are counted apart, of each dialect.
+    counted = [each for each in behind.metrics.finished if each[0].startswith("oip")]
+    assert counted == [
+        ("oip_http_bulk", 200), ("oip_http", 200), ("oip_http", 400), ("oip_http", 400),
+    ]  # fmt: skip
+
+
 async def test_metadata_names_the_space_of_the_version_that_is_asked_for() -> None:
     async def parameters(path: str) -> dict[str, object]:
         found: dict[str, object] = (await asked(Behind(), "GET", path)).json()["parameters"]

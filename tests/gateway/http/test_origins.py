@@ -45,7 +45,7 @@ async def test_a_preflight_is_answered_without_a_key_a_route_or_a_look_at_the_lo
         assert (answer.status_code, answer.content) == (204, b"")
         assert said(answer) == {
             "access-control-allow-origin": PAGE,
-            "access-control-allow-methods": "GET, POST",
+            "access-control-allow-methods": "DELETE, GET, POST",
             "access-control-allow-headers": "authorization, *",
             "access-control-max-age": "7200",
             "vary": "origin",

@@ -222,6 +222,35 @@ def test_a_body_that_drips_is_a_timeout(fronts: Served) -> None:
         assert read_answer(connection)[0] == 408
 
 
+def test_a_file_has_that_time_for_as_much_as_other_bodies_may_have(fronts: Served) -> None:
+    line = (
+        '{"custom_id": "%d", "method": "POST", "url": "/v1/embeddings", "body": {"model": "m", %s}}'
+    )
+    rows = "\n".join(line % (i, f'"input": "{"x" * 1000}"') for i in range(800)).encode()
+    body = (
+        b'--b\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--b\r\n'
+        b'content-disposition: form-data; name="file"; filename="f"\r\n\r\n'
+        + rows
+        + b"\r\n--b--\r\n"
+    )
+    head = (
+        b"POST /v1/files HTTP/1.1\r\nhost: x\r\ncontent-type: multipart/form-data; boundary=b\r\n"
+    )
+    head += b"content-length: %d\r\n\r\n" % len(body)
+    with accepted(fronts) as connection:
+        send_and_wait(fronts, connection, head + body[:1000])
+        for start in (1000, 301_000):
+            send_and_wait(fronts, connection, body[start : start + 300_000])
+            fronts.pass_time(LIMIT_SECONDS)
+        connection.sendall(body[601_000:])
+        assert read_answer(connection)[0] == 200
+    with accepted(fronts) as connection:
+        send_and_wait(fronts, connection, head + body[:1000])
+        send_and_wait(fronts, connection, body[1000:100_000])
+        fronts.pass_time(LIMIT_SECONDS)
+        assert read_answer(connection)[0] == 408
+
+
 @dataclass
 class HeldBack:
     """A model that sleeps until it is let go; ``began`` is set by its first caller."""

@@ -18,6 +18,7 @@ from contracts.backoff import Backoff
 from headrace.backfill import files, run
 from headrace.backfill.files import TextColumns
 from headrace.backfill.run import Backfill, BackfillPlan, Parts
+from headrace.backfill.vectors import SparseVector
 from headrace.errors import RefusedError, RequestFailedError
 
 
@@ -197,3 +198,54 @@ async def test_a_whole_that_is_not_the_inputs_or_the_gateways_is_no_output(tmp_p
                 await backfill_of(path, output, server.url).run(output)
             assert not output.exists()
             part.write_text(kept)
+
+
+@pytest.mark.parametrize("form", files.FORMATS)
+@pytest.mark.parametrize("task", ["sparse-embedding", "multi-vector-embedding"])
+async def test_sparse_vectors_and_those_of_tokens_are_kept_bit_for_bit_too(
+    tmp_path: Path, form: str, task: str
+) -> None:
+    gateway = VectorGateway(task=task)
+    output = tmp_path / f"vectors{form}"
+    async with serving(gateway) as server:
+        made = backfill_of(texts_of(tmp_path, 30), output, server.url)
+        assert await made.run(output) == pytest.approx(1.0)
+    found = list(files.read_vectors(output))
+    assert [key for key, _ in found] == [f"d{i}" for i in range(30)]
+    for (_, kept), number in zip(found, range(30), strict=True):
+        text = f"text {number}"
+        if isinstance(kept, SparseVector):
+            route, told = "embed_sparse", zip(kept.indices, kept.values, strict=True)
+            got: list[object] = [{"index": i, "value": n} for i, n in told]
+        else:
+            route, got = "embed_all", [list(each) for each in kept]
+        assert got == gateway.other_kind(f"/endpoints/minilm/{route}", text)
+
+
+@pytest.mark.parametrize("task", ["sparse-embedding", "multi-vector-embedding"])
+async def test_other_vectors_of_these_kinds_are_found_in_the_sample(
+    tmp_path: Path, task: str
+) -> None:
+    gateway = VectorGateway(task=task)
+    asked = itertools.count()
+
+    def turn() -> None:
+        if next(asked) == 9:  # all vectors are there, and the sample is asked for
+            gateway.other_kind = lambda path, text: VectorGateway.other_kind(  # type: ignore[method-assign]
+                gateway, path, f"not {text}"
+            )
+
+    gateway.on_request = turn
+    async with serving(gateway) as server:
+        made = backfill_of(texts_of(tmp_path, 32), tmp_path / "v.jsonl", server.url)
+        with pytest.raises(RequestFailedError, match="another vector for"):
+            await made.run(tmp_path / "v.jsonl")
+
+
+async def test_hybrid_vectors_are_refused_before_a_text_is_sent(tmp_path: Path) -> None:
+    gateway = VectorGateway(task="hybrid-embedding")
+    async with serving(gateway) as server:
+        made = backfill_of(texts_of(tmp_path, 3), tmp_path / "v.jsonl", server.url)
+        with pytest.raises(RequestFailedError, match="does hybrid-embedding; vectors are kept of"):
+            await made.run(tmp_path / "v.jsonl")
+    assert gateway.texts == []

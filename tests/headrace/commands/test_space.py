@@ -22,6 +22,7 @@ from contracts.endpoint import (
 )
 from contracts.model import ModelRef
 from contracts.rollout import RolloutState
+from contracts.tasks import Task
 from headrace.cli import app
 from headrace.stack.state import Home, claim_home
 from registry.stores.endpoints import FileEndpointStore
@@ -134,8 +135,17 @@ QUERIES: list[dict[str, Any]] = [
 ]
 
 
+ROUTES = {
+    Task.TEXT_EMBEDDING: "embed",
+    Task.SPARSE_EMBEDDING: "embed_sparse",
+    Task.MULTI_VECTOR_EMBEDDING: "embed_all",
+}
+
+
 class FakeGateway:
     """The new space finds each text; the old one takes every second query for another text."""
+
+    task = Task.TEXT_EMBEDDING
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, str | None]] = []
@@ -143,7 +153,7 @@ class FakeGateway:
     def post(
         self, url: str, *, json: dict[str, Any], headers: dict[str, str], **_: object
     ) -> httpx.Response:
-        assert url == "http://g/endpoints/docs/embed"
+        assert url == f"http://g/endpoints/docs/{ROUTES[self.task]}"
         assert headers["authorization"] == "Bearer k"
         space, prompt = headers["x-headrace-space"], json["prompt_name"]
         self.asked.append((space, len(json["inputs"]), prompt))
@@ -152,7 +162,14 @@ class FakeGateway:
             number = int(text.split()[1])
             is_lost = space != NEW.space and prompt == "query" and number % 2
             seed = number + 1000 * is_lost
-            made.append(np.random.default_rng(seed).normal(size=32).tolist())
+            numbers = np.random.default_rng(seed).normal(size=32)
+            if self.task is Task.SPARSE_EMBEDDING:
+                kept = [(i, float(n)) for i, n in enumerate(numbers) if n > 0]
+                made.append([{"index": i, "value": n} for i, n in kept])
+            elif self.task is Task.MULTI_VECTOR_EMBEDDING:
+                made.append((numbers.reshape(4, 8)[: 2 + seed % 3]).tolist())
+            else:
+                made.append(numbers.tolist())
         return httpx.Response(200, json=made)
 
 
@@ -164,7 +181,11 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
 
 
 def compared(
-    folder: Path, *words: str, queries: list[Any] = QUERIES, documents: list[Any] = DOCUMENTS
+    folder: Path,
+    *words: str,
+    queries: list[Any] = QUERIES,
+    documents: list[Any] = DOCUMENTS,
+    task: Task | None = None,
 ) -> Result:
     root = folder / "h"
     if not root.exists():
@@ -174,7 +195,9 @@ def compared(
         (folder / name).write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     files = ("--queries", str(folder / "q"), "--documents", str(folder / "d"))
     place = ("--url", "http://g", "--key", "k")
-    return run(root, endpoint(passed_at=1.0), "compare", "docs", *files, *place, *words)
+    made = endpoint(passed_at=1.0)
+    made = made.model_copy(update={"status": made.status.model_copy(update={"task": task})})
+    return run(root, made, "compare", "docs", *files, *place, *words)
 
 
 def test_both_searches_are_judged_with_intervals_of_the_difference(
@@ -193,6 +216,23 @@ def test_both_searches_are_judged_with_intervals_of_the_difference(
     assert max(count for _, count, _ in gateway.asked) == 64
     shown = compared(tmp_path, "--query-prompt", "query").output
     assert f"recall@10 {NEW.space} 1.000 1.000 to 1.000" in " ".join(shown.split())
+
+
+@pytest.mark.parametrize("task", [Task.SPARSE_EMBEDDING, Task.MULTI_VECTOR_EMBEDDING])
+def test_sparse_vectors_and_those_of_tokens_are_compared_as_they_are_searched(
+    tmp_path: Path, gateway: FakeGateway, task: Task
+) -> None:
+    gateway.task = task
+    result = compared(tmp_path, "--query-prompt", "query", "-o", "json", task=task)
+    told = json.loads(result.stdout)
+    assert told["recall@10"][NEW.space][0] > 0.97
+    assert told["recall@10"][OLD.space][0] < 0.75
+
+
+def test_searches_of_a_hybrid_model_are_not_compared(tmp_path: Path, gateway: FakeGateway) -> None:
+    result = compared(tmp_path, task=Task.HYBRID_EMBEDDING)
+    assert (result.exit_code, "three kinds of vectors" in result.stderr) == (1, True)
+    assert gateway.asked == []
 
 
 def test_a_kept_space_is_compared_if_it_is_named(tmp_path: Path, gateway: FakeGateway) -> None:

@@ -1,0 +1,519 @@
+"""Runs batches, of which each is run by one gateway at a time, and by another if that one is gone.
+
+A gateway takes a batch by a lease and renews it; a lease that stays as it is for ``lease_seconds``,
+by the clock of the gateway that looks at it, is of one that was killed or hangs. Two gateways that
+run one batch nevertheless do no harm: answers to a piece of the input are kept once.
+
+Rows are bulk requests of the batch's caller, answered by the same function as any other: admission
+is asked for each, so that the key's endpoints and rate hold, and a key that is no longer valid ends
+the batch. The vector space that answers first is asked for by its name from then on; an answer of
+another one ends the batch too. What can't be answered now is tried again until the batch expires.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import msgspec
+
+from contracts.backoff import Backoff
+from gateway.admission.controller import AdmissionController
+from gateway.admission.rate_limits import UNNAMED
+from gateway.batch_jobs.records import (
+    BatchEnd,
+    BatchLease,
+    BatchRecord,
+    FileRecord,
+    Outcome,
+    derived_file_id,
+    made_at,
+)
+from gateway.batch_jobs.store import BatchStore, PieceWriter, lines_of
+from gateway.batch_jobs.upload import URL, RequestLine
+from gateway.errors import (
+    BatchStoreUnavailableError,
+    GatewayError,
+    ModelUnavailableError,
+    UnknownFileError,
+    forget_frames,
+    internal_error,
+)
+from gateway.http.error_replies import ErrorForm, error_reply
+from gateway.http.messages import Message, Reply, Request
+from gateway.request_context import RequestContext
+
+log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30.0
+LOOK_SECONDS = 5.0
+_BEATS = 6  # in the time of a lease
+_SWEEP_SECONDS = 3600.0
+_MOST_BATCHES = 2  # that one gateway runs at once
+_MOST_ROWS = 8  # of one batch, on their way at once
+_ROW_SECONDS = 60.0  # that a row may wait for idle capacity before it is tried again
+_PAUSES = Backoff(0.5, 30.0, jitter=0.5)
+_TRANSIENT = (429, 503, 504)
+_KEY_GONE = (401, 403)
+_OUTPUT_BYTES, _OUTPUT_LINES = 1024 * 1024, 4096  # of a piece of the output
+_UNFINISHED_SECONDS = 3600
+_SPACE = b"x-headrace-space"
+
+Answer = Callable[[Request], Coroutine[Any, Any, Reply]]
+Key = tuple[str, str]  # owner and id of a batch
+
+_lines = msgspec.json.Decoder(RequestLine)
+_SENTENCES: dict[Outcome, str] = {
+    "expired": "The request was not answered before the completion window ended.",
+    "cancelled": "The batch was cancelled before the request was answered.",
+}
+
+
+@dataclass
+class _Job:
+    """A batch that is run here."""
+
+    owner: str
+    batch: BatchRecord
+    number: int  # of the lease
+    lease: BatchLease
+    space: str | None = None
+    outcome: Outcome = "completed"
+    reason: str = ""
+    pinning: asyncio.Lock = field(default_factory=asyncio.Lock)
+    rows: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_ROWS))
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def stop(self, outcome: Outcome, reason: str = "") -> None:
+        """No row is asked any more."""
+        if not self.stopped.is_set():
+            self.outcome, self.reason = outcome, reason
+            self.stopped.set()
+
+
+class BatchRunner:
+    """Runs the batches that fall to one gateway.
+
+    Args:
+        store: all batches.
+        answer: answers one request for vectors, or raises a ``GatewayError``.
+        admission: is told of rows that are refused, and counts the memory of answers.
+        name: of this gateway, unlike any other's.
+        lease_seconds: see the module.
+        look_seconds: between two looks for batches.
+        wall_clock: unix time, for what batches are told of time.
+        clock: for leases.
+
+    Attributes:
+        store: see above.
+    """
+
+    def __init__(
+        self,
+        store: BatchStore,
+        answer: Answer,
+        admission: AdmissionController,
+        name: str,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        look_seconds: float = LOOK_SECONDS,
+        wall_clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = store
+        self._answer = answer
+        self._admission = admission
+        self._name = name
+        self._lease_seconds = lease_seconds
+        self._look_seconds = look_seconds
+        self._wall_clock = wall_clock
+        self._clock = clock
+        self._running: dict[Key, asyncio.Task[None]] = {}
+        self._seen: dict[Key, tuple[BatchLease, float]] = {}
+        self._sweep_at = clock()
+        self._news = asyncio.Event()
+        self._away = False
+        store.on_new = self.wake
+
+    def wake(self) -> None:
+        """There is a batch that nobody runs."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Runs batches until it is cancelled; those that run then are left to other gateways."""
+        try:
+            while True:
+                self._news.clear()
+                try:
+                    await self._look()
+                    self._away = False
+                except BatchStoreUnavailableError as error:
+                    if not self._away:
+                        log.warning("batches can't be looked for", extra={"reason": error.message})
+                    self._away = True
+                except Exception:
+                    log.exception("a bug: batches can't be looked for")
+                try:
+                    async with asyncio.timeout(self._look_seconds):
+                        await self._news.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            tasks = list(self._running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self) -> None:
+        """Takes batches that nobody runs, as long as there is room for them."""
+        ask, store = self.store.ask, self.store
+        if self._clock() >= self._sweep_at:
+            self._sweep_at = self._clock() + _SWEEP_SECONDS
+            await ask(partial(store.sweep, self._wall_clock()))
+        if len(self._running) >= _MOST_BATCHES:
+            return
+        found = await ask(store.open_batches)
+        self._seen = {key: seen for key, seen in self._seen.items() if key in found}
+        while len(self._running) < _MOST_BATCHES:
+            here = Counter(owner for owner, _ in self._running)
+            free = [key for key in found if key not in self._running]
+            if not free:
+                return
+            key = min(free, key=lambda each: here[each[0]])  # the oldest of the least served
+            found.remove(key)
+            taken = await self._take(key)
+            if taken is not None:
+                task = asyncio.create_task(self._run(key, *taken), name=f"batch {key[1]}")
+                self._running[key] = task
+                task.add_done_callback(partial(self._note_end, key))
+
+    def _note_end(self, key: Key, _: "asyncio.Task[None]") -> None:
+        del self._running[key]
+        self.wake()
+
+    async def _take(self, key: Key) -> tuple[int, BatchLease] | None:
+        """The number of the lease and the lease, if the batch is this gateway's now."""
+        store = self.store
+        newest, lease = await store.ask(partial(store.lease, *key))
+        if lease is not None and not lease.released:
+            seen, since = self._seen.get(key, (None, 0.0))
+            if seen != lease:
+                self._seen[key] = lease, self._clock()
+                return None
+            if self._clock() - since < self._lease_seconds:
+                return None
+        since_unix = int(self._wall_clock()) if lease is None else lease.since
+        mine = BatchLease(self._name, since=since_unix)
+        if lease is not None:
+            mine = msgspec.structs.replace(mine, completed=lease.completed, failed=lease.failed)
+        number = newest + 1
+        taken = await store.ask(partial(store.take, *key, number, mine))
+        return (number, mine) if taken else None
+
+    async def _run(self, key: Key, number: int, lease: BatchLease) -> None:
+        owner, name = key
+        store = self.store
+        try:
+            if await store.ask(partial(store.end, *key)) is not None:
+                await store.ask(partial(store.close_batch, *key))
+                return
+            try:
+                batch = await store.ask(partial(store.batch, *key))
+            except UnknownFileError:  # it is being made, or was removed
+                if self._wall_clock() - made_at(name) > _UNFINISHED_SECONDS:
+                    await store.ask(partial(store.close_batch, *key))
+                return
+            space = await store.ask(partial(store.space, *key))
+            job = _Job(owner, batch, number, lease, space)
+            log.info("runs a batch", extra={"batch": name, "endpoint": batch.model})
+            try:
+                await self._hold(job)
+            finally:
+                await self._release(job)
+        except BatchStoreUnavailableError as error:
+            log.warning("a batch is left", extra={"batch": name, "reason": error.message})
+        except Exception:
+            log.exception("a bug: a batch broke off", extra={"batch": name})
+
+    async def _hold(self, job: _Job) -> None:
+        """Works at a batch, and renews its lease; ends if another gateway has taken it."""
+        work = asyncio.create_task(self._work(job), name=f"work at {job.batch.id}")
+        try:
+            while not work.done():
+                await self._look_at_end(job)
+                await asyncio.wait((work,), timeout=self._lease_seconds / _BEATS)
+                if not work.done() and not await self._renew(job):
+                    log.info("another gateway runs the batch", extra={"batch": job.batch.id})
+                    return
+            await work
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    async def _look_at_end(self, job: _Job) -> None:
+        if self._wall_clock() >= job.batch.expires_at:
+            job.stop("expired")
+            return
+        store = self.store
+        try:
+            cancelled = await store.ask(partial(store.cancelled_at, job.owner, job.batch.id))
+        except BatchStoreUnavailableError:
+            return
+        if cancelled is not None:
+            job.stop("cancelled")
+
+    async def _renew(self, job: _Job, *, released: bool = False) -> bool:
+        job.lease = msgspec.structs.replace(job.lease, beat=job.lease.beat + 1, released=released)
+        store = self.store
+        renew = partial(store.renew, job.owner, job.batch.id, job.number, job.lease)
+        try:
+            return await store.ask(renew)
+        except BatchStoreUnavailableError:
+            return True  # another that takes it does no harm
+
+    async def _release(self, job: _Job) -> None:
+        await asyncio.shield(self._renew(job, released=True))
+
+    async def _work(self, job: _Job) -> None:
+        """Answers the pieces that are not answered, and ends the batch."""
+        store, batch = self.store, job.batch
+        key = job.owner, batch.id
+        done = await store.ask(partial(store.parts, *key))
+        lines_done = sum(batch.pieces[number].lines for number in done)
+        failed = min(job.lease.failed, lines_done)  # as far as the holder before has said
+        job.lease = msgspec.structs.replace(job.lease, completed=lines_done - failed, failed=failed)
+        for number in range(len(batch.pieces)):
+            if number in done:
+                continue
+            piece = partial(store.piece, job.owner, batch.input_file_id, number)
+            try:
+                lines = list(lines_of(await self._patiently(piece)))
+            except UnknownFileError as gone:  # by other hands than a caller's
+                job.stop("failed", gone.message)
+                lines = []
+            first = sum(each.lines for each in batch.pieces[:number])
+            await self._answer_piece(job, number, first, lines)
+        await self._finish(job)
+
+    async def _answer_piece(self, job: _Job, number: int, first: int, lines: list[bytes]) -> None:
+        held = 0
+
+        async def answer(index: int, line: bytes) -> tuple[bool, bytes]:
+            nonlocal held
+            found = await self._row(job, first + index, line)
+            self._admission.held.add(len(found[1]))
+            held += len(found[1])
+            return found
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                rows = [group.create_task(answer(*each)) for each in enumerate(lines)]
+            found = [row.result() for row in rows]
+            answers = [line for is_answer, line in found if is_answer]
+            errors = [line for is_answer, line in found if not is_answer]
+            put = partial(self.store.put_part, job.owner, job.batch.id, number, answers, errors)
+            await self._patiently(put)
+        finally:
+            self._admission.held.add(-held)
+        job.lease = msgspec.structs.replace(
+            job.lease,
+            completed=job.lease.completed + len(answers),
+            failed=job.lease.failed + len(errors),
+        )
+
+    async def _patiently(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it gives
+        """What the store gives, however long it is away."""
+        failures = 0
+        while True:
+            try:
+                return await self.store.ask(work)
+            except BatchStoreUnavailableError:
+                failures += 1
+                await asyncio.sleep(_PAUSES.after(failures, _drawn()))
+
+    async def _row(self, job: _Job, index: int, line: bytes) -> tuple[bool, bytes]:
+        """The line that answers a line of the input, and whether it is no error."""
+        request = _lines.decode(line)
+        name = f"{job.batch.id}-{index}"
+        failures = 0
+        while not job.stopped.is_set():
+            async with job.rows:
+                if job.stopped.is_set():
+                    break
+                found = await self._ask(job, name, bytes(request.body))
+            if isinstance(found, Reply):
+                return True, _line_of(name, request.custom_id, int(found.status), found.body)
+            if found.status in _KEY_GONE:
+                job.stop("failed", found.message)
+            elif found.status not in _TRANSIENT:
+                reply = error_reply(found, name, ErrorForm.OPENAI)
+                return False, _line_of(name, request.custom_id, int(reply.status), reply.body)
+            failures += 1
+            pause = max(found.retry_after_seconds or 0.0, _PAUSES.after(failures, _drawn()))
+            try:
+                async with asyncio.timeout(pause):
+                    await job.stopped.wait()
+            except TimeoutError:
+                continue
+        return False, _line_never(name, request.custom_id, job)
+
+    async def _ask(self, job: _Job, name: str, body: bytes) -> Reply | GatewayError:
+        if job.space is not None:
+            return await self._ask_once(job, name, body)
+        async with job.pinning:  # one at a time, until one has answered
+            return await self._ask_once(job, name, body)
+
+    async def _ask_once(self, job: _Job, name: str, body: bytes) -> Reply | GatewayError:
+        batch = job.batch
+        context = RequestContext(
+            name,
+            time.time(),
+            time.monotonic(),
+            timeout_seconds=_ROW_SECONDS,
+            space=job.space or batch.space,
+            bulk=True,
+            held_bytes=len(body),
+            caller=batch.caller,
+            recognised=True,
+            rated_as=UNNAMED,
+            deferred=True,
+            held=self._admission.held,
+        )
+        request = Request("POST", URL, {}, {}, _no_more, context, body)
+        known: GatewayError
+        try:
+            reply = await self._answer(request)
+            space = dict(reply.headers).get(_SPACE, b"").decode()
+            if job.space is None:
+                pin = partial(self.store.pin, job.owner, batch.id, space)
+                job.space = await self._patiently(pin)
+            if space != job.space:
+                job.stop(
+                    "failed",
+                    f"The vector space changed from {job.space or 'none'} to {space or 'none'} in "
+                    "the middle of the batch.",
+                )
+                return ModelUnavailableError(job.reason)
+        except GatewayError as error:
+            known = error
+        except Exception:
+            log.exception("a bug: unexpected error", extra={"request_id": name})
+            known = internal_error()
+        else:
+            return reply
+        finally:
+            context.release()
+        self._admission.refused(context, known)
+        forget_frames(known)
+        return known
+
+    async def _finish(self, job: _Job) -> None:
+        """Makes the files of all parts, and ends the batch. Repeated, it writes the same."""
+        failures = 0
+        while True:
+            try:
+                end = await self._end(job)
+                break
+            except BatchStoreUnavailableError:
+                failures += 1
+                await asyncio.sleep(_PAUSES.after(failures, _drawn()))
+            except UnknownFileError:  # of a part, as another gateway has ended the batch
+                ended = partial(self.store.end, job.owner, job.batch.id)
+                if await self._patiently(ended) is None:
+                    raise
+                return
+        fields = {"outcome": end.outcome, "completed": end.completed, "failed": end.failed}
+        log.info("a batch is over", extra={"batch": job.batch.id, **fields})
+
+    async def _end(self, job: _Job) -> BatchEnd:
+        ask, store, batch = self.store.ask, self.store, job.batch
+        key = job.owner, batch.id
+        outputs = _Output(store, *key, "o"), _Output(store, *key, "e")
+        for number in range(len(batch.pieces)):
+            found = await ask(partial(store.part, *key, number))
+            for output, lines in zip(outputs, found, strict=True):
+                await ask(partial(output.add, lines))
+        names = [await ask(each.close) for each in outputs]
+        end = BatchEnd(
+            job.outcome,
+            int(self._wall_clock()),
+            completed=outputs[0].lines,
+            failed=outputs[1].lines,
+            output_file_id=names[0],
+            error_file_id=names[1],
+            reason=job.reason,
+        )
+        await ask(partial(store.finish, *key, end))
+        return end
+
+
+class _Output:
+    """The output of a batch, or its errors, as a file. Its methods block on the store."""
+
+    def __init__(self, store: BatchStore, owner: str, batch: str, kind: Literal["o", "e"]) -> None:
+        self._store = store
+        self._owner = owner
+        self._batch = batch
+        self._id = derived_file_id(batch, kind)
+        self._suffix = "output" if kind == "o" else "errors"
+        self._writer = PieceWriter(
+            store, owner, self._id, most_bytes=_OUTPUT_BYTES, most_lines=_OUTPUT_LINES
+        )
+        self.lines = 0
+
+    def add(self, lines: list[bytes]) -> None:
+        """Takes the lines of the next part."""
+        self.lines += len(lines)
+        for line in lines:
+            self._writer.add(line)
+
+    def close(self) -> str | None:
+        """Makes the file and gives its id; None if it would be empty."""
+        if not self.lines:
+            return None
+        self._writer.flush()
+        record = FileRecord(
+            id=self._id,
+            created_at=made_at(self._batch),
+            filename=f"{self._batch}_{self._suffix}.jsonl",
+            purpose="batch_output",
+            pieces=self._writer.pieces,
+        )
+        self._store.add_file(self._owner, record)
+        return self._id
+
+
+def _line_of(name: str, custom_id: str, status: int, body: bytes) -> bytes:
+    return msgspec.json.encode(
+        {
+            "id": f"batch_req_{name}",
+            "custom_id": custom_id,
+            "response": {"status_code": status, "request_id": name, "body": msgspec.Raw(body)},
+            "error": None,
+        }
+    )
+
+
+def _line_never(name: str, custom_id: str, job: _Job) -> bytes:
+    message = job.reason or _SENTENCES.get(job.outcome, "")
+    return msgspec.json.encode(
+        {
+            "id": f"batch_req_{name}",
+            "custom_id": custom_id,
+            "response": None,
+            "error": {"code": f"batch_{job.outcome}", "message": message},
+        }
+    )
+
+
+def _drawn() -> float:
+    return random.random()  # noqa: S311 - so that gateways do not ask at once
+
+
+async def _no_more() -> Message:
+    raise RuntimeError("this request's body is there")
