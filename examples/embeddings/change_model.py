@@ -39,7 +39,7 @@ NAME = "documents"
 TEXTS = Path(__file__).parents[1] / "sentiment" / "texts" / "replay.txt"
 WAIT_SECONDS = 900.0
 NEAREST = 10
-QUERIES = 200
+QUERIES = 100
 # A document that is nearer than the tenth, or no further than that by so much, is one of the
 # nearest: packages round, and ties have no order.
 ROUNDING = 2e-3

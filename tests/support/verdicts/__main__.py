@@ -9,12 +9,18 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from verdicts import cold_starts, late_labels, whole, worlds
+from verdicts import backfills, cold_starts, late_labels, whole, worlds
 from verdicts.findings import Finding, table
 
 STUDIES = ("labels", "cold", "shared", "sessions")
-FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200)}
-SMALL = {"identical": 18, "harmful": 90, "worlds": 6, **dict.fromkeys(STUDIES, 6), "sessions": 2}
+# Of a backfill there are interactive calls, in place of rollouts.
+FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200)} | {
+    "backfill": 8000
+}
+SMALL = {"identical": 18, "harmful": 90, "worlds": 6, **dict.fromkeys(STUDIES, 6)} | {
+    "sessions": 2,
+    "backfill": 200,
+}
 
 
 def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
@@ -26,6 +32,7 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "labels": lambda: late_labels.wrongly_back(rollouts),
         "cold": lambda: cold_starts.wrongly_back(rollouts, processes),
         "shared": lambda: worlds.wrongly_back(rollouts, worlds.SHARED),
+        "backfill": lambda: backfills.slowed(rollouts, processes),
         "sessions": lambda: worlds.wrongly_back(rollouts, worlds.SESSIONS, seed=35),
     }
     return studies[name]()
