@@ -87,9 +87,9 @@ def main() -> int:
             running["gateway_url"],
             running["mlflow_url"],
             command,
-            stores,
-            Path(folder),
-            arguments.documents,
+            stores=stores,
+            folder=Path(folder),
+            count=arguments.documents,
         )
         print(json.dumps(change.run(), indent=2))
     return 0
@@ -103,6 +103,7 @@ class Change:
         gateway_url: str,
         mlflow_url: str,
         command: Command,
+        *,
         stores: Mapping[str, Build],
         folder: Path,
         count: int,

@@ -45,9 +45,7 @@ class FaissIndex:
     """A graph of faiss; ids are places."""
 
     def __init__(self, vectors: Vectors) -> None:
-        self._index = faiss.IndexHNSWFlat(
-            vectors.shape[1], _NEIGHBOURS, faiss.METRIC_INNER_PRODUCT
-        )
+        self._index = faiss.IndexHNSWFlat(vectors.shape[1], _NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
         self._index.hnsw.efConstruction = _BUILT
         self._index.hnsw.efSearch = _SEARCHED
         self._index.add(vectors)

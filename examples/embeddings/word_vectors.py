@@ -49,9 +49,7 @@ def write_model(folder: Path, texts: Sequence[str], *, version: int) -> Path:
     return folder
 
 
-def table_of(
-    texts: Sequence[str], *, version: int
-) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+def table_of(texts: Sequence[str], *, version: int) -> tuple[tuple[str, ...], NDArray[np.float32]]:
     """The words that version 1 or 2 knows, and a vector of each, ``[words, WIDTH]``."""
     found = Counter(word for text in texts for word in {*words_of(text)})
     words = (*SPECIAL, *sorted(found, key=lambda word: (-found[word], word))[:MOST_WORDS])

@@ -25,7 +25,7 @@ class SimulatedTriton(InstantTriton):
         super().__init__(2)
         self._turn = asyncio.Lock()
 
-    async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: ANN401, ARG002, N802
+    async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
         """The sum of each row of the first tensor, and 1."""
         rows, length = request.inputs[0].shape
         ids = np.frombuffer(request.raw_input_contents[0], np.int64).reshape(rows, length)

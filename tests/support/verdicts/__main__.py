@@ -9,16 +9,17 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from verdicts import backfills, cold_starts, late_labels, whole, worlds
+from verdicts import backfills, claimed_spaces, cold_starts, late_labels, whole, worlds
 from verdicts.findings import Finding, table
 
-STUDIES = ("labels", "cold", "shared", "sessions")
+STUDIES = ("labels", "cold", "shared", "sessions", "claims")
 # Of a backfill there are interactive calls, in place of rollouts.
 FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200)} | {
-    "backfill": 8000
+    "backfill": 5000
 }
 SMALL = {"identical": 18, "harmful": 90, "worlds": 6, **dict.fromkeys(STUDIES, 6)} | {
     "sessions": 2,
+    "claims": 2,
     "backfill": 200,
 }
 
@@ -32,6 +33,7 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "labels": lambda: late_labels.wrongly_back(rollouts),
         "cold": lambda: cold_starts.wrongly_back(rollouts, processes),
         "shared": lambda: worlds.wrongly_back(rollouts, worlds.SHARED),
+        "claims": lambda: claimed_spaces.tested(rollouts),
         "backfill": lambda: backfills.slowed(rollouts, processes),
         "sessions": lambda: worlds.wrongly_back(rollouts, worlds.SESSIONS, seed=35),
     }

@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 
 from bulk_world import ACCELERATOR, Setting, beside
+
 from verdicts.findings import Finding
 
 LOADS = (0.2, 0.5, 0.8)  # share of the time in which the accelerator works for interactive calls
@@ -21,9 +22,11 @@ MOST = 110  # percent of its p99 without a backfill
 Job = tuple[float, int, float, int]
 
 
-def slowed(calls: int, processes: int = 1) -> list[Finding]:
-    """What interactive calls wait, and how much is embedded: so many calls a setting."""
-    jobs = [(*each, calls) for each in product(DELAYS, GATEWAYS, LOADS)]
+def slowed(calls: int, processes: int = 1, settings: int | None = None) -> list[Finding]:
+    """What so many interactive calls wait, and how much is embedded, in the first ``settings``."""
+    jobs = [(*each, calls) for each in product(DELAYS, GATEWAYS, LOADS)][:settings]
+    if processes == 1:
+        return [found for job in jobs for found in _beside(job)]
     with ProcessPoolExecutor(processes) as pool:
         return [found for each in pool.map(_beside, jobs) for found in each]
 
