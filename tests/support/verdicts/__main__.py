@@ -15,7 +15,8 @@ from verdicts.findings import Finding, table
 STUDIES = ("labels", "cold", "shared", "sessions", "claims")
 # Of a backfill there are interactive calls, in place of rollouts.
 FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200)} | {
-    "backfill": 5000
+    "claims": 100,
+    "backfill": 5000,
 }
 SMALL = {"identical": 18, "harmful": 90, "worlds": 6, **dict.fromkeys(STUDIES, 6)} | {
     "sessions": 2,
