@@ -81,13 +81,16 @@ class Kept:
 @asynccontextmanager
 async def parts(home: Path) -> AsyncIterator[tuple[dict[str, Kept], list[str]]]:
     """Two gateways and a Triton by name, and the gateways' addresses."""
-    manifest = manifest_of(task=Task.TEXT_EMBEDDING).model_copy(update={"space": SPACE})
+    plain = manifest_of(task=Task.TEXT_EMBEDDING, max_batch_size=64, buckets=(8, 16))
+    manifest = plain.model_copy(update={"space": SPACE})
     (ref,) = lay_out_packages(home, manifest)
     put(home, endpoint_of(ref, name="minilm"))
     triton, *https = own_ports(3)
 
     def gateway(port: int) -> Callable[[], Coroutine[Any, Any, Process]]:
-        flags = ("--http-port", str(port), "--triton-grpc", f"127.0.0.1:{triton}")
+        # How much of a busy machine a backfill gets is for other tests.
+        flags = ("--http-port", str(port), "--triton-grpc", f"127.0.0.1:{triton}",
+                 "--bulk-delay-seconds", "10")  # fmt: skip
         return lambda: start(home, *flags, program=ON_TRITONS)
 
     path = f"{TRITON.parent}{os.pathsep}{ROOT}"
@@ -117,7 +120,7 @@ async def ask(urls: list[str], statuses: Counter[str]) -> None:
                 statuses[str(answer.status_code)] += 1
             except httpx.TransportError:
                 statuses["away"] += 1
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.2)
 
 
 @pytest.mark.real
