@@ -17,14 +17,17 @@ from verdicts.findings import Finding
 LOADS = (0.2, 0.5, 0.8)  # share of the time in which the accelerator works for interactive calls
 GATEWAYS = (1, 2)
 DELAYS = (0.001, 0.002)  # gateway.bulkDelaySeconds, by default the first
+SETTINGS = tuple(product(DELAYS, GATEWAYS, LOADS))
 MOST = 110  # percent of its p99 without a backfill
 
 Job = tuple[float, int, float, int]
 
 
-def slowed(calls: int, processes: int = 1, settings: int | None = None) -> list[Finding]:
-    """What so many interactive calls wait, and how much is embedded, in the first ``settings``."""
-    jobs = [(*each, calls) for each in product(DELAYS, GATEWAYS, LOADS)][:settings]
+def slowed(
+    calls: int, processes: int = 1, settings: Sequence[tuple[float, int, float]] = SETTINGS
+) -> list[Finding]:
+    """What so many interactive calls wait, and how much is embedded, in each setting."""
+    jobs = [(*each, calls) for each in settings]
     if processes == 1:
         return [found for job in jobs for found in _beside(job)]
     with ProcessPoolExecutor(processes) as pool:
