@@ -124,6 +124,7 @@ async def ask(urls: list[str], statuses: Counter[str]) -> None:
 
 
 @pytest.mark.real
+@pytest.mark.timeout(1800)  # of two gateways on a busy machine, bulk batches pause for long
 @pytest.mark.parametrize(
     ("rows", "every"),
     [
