@@ -42,7 +42,7 @@ setup: .venv/.dev  ## installs what checks and tests need
 .venv/.dev: .venv/.uv locks/dev.txt locks/build.txt pyproject.toml
 	@.ci/environment code dev && touch $@ .venv/.local
 
-.venv/.parts: .venv/.dev locks/triton.txt locks/export.txt locks/minilm.txt locks/gliner.txt
+.venv/.parts: .venv/.dev locks/triton.txt locks/export.txt locks/minilm.txt locks/gliner.txt locks/vectors.txt
 	@.ci/environment parts && touch $@
 
 # Clients of the gateway, MkDocs and tools of a release: each in an environment of its own.

@@ -6,37 +6,21 @@ An index is built of one space, and asked with vectors of that space only: the h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import httpx
 import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
-_TEXTS = 64  # a request
 
 
-class FlatIndex:
-    """Exact search by inner product, with the interface of ``faiss.IndexFlatIP``."""
+class Store(Protocol):
+    """What a vector store has to do: faiss, Qdrant and pgvector in ``stores.py``."""
 
-    def __init__(self, d: int) -> None:
-        self.d = d
-        self._vectors: Vectors = np.zeros((0, d), np.float32)
-
-    @property
-    def ntotal(self) -> int:
-        """How many vectors it holds."""
-        return len(self._vectors)
-
-    def add(self, x: Vectors) -> None:
-        """Takes vectors, ``[count, d]``; their ids are the places in which they came."""
-        self._vectors = np.concatenate([self._vectors, x])
-
-    def search(self, x: Vectors, k: int) -> tuple[Vectors, NDArray[np.int64]]:
-        """Products and ids of the ``k`` nearest, the nearest first, each ``[queries, k]``."""
-        products = x @ self._vectors.T
-        found = np.argsort(-products, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(products, found, axis=1), found
+    def search(self, vector: Vectors, k: int) -> list[int]:
+        """Ids of the ``k`` vectors of the largest inner product with ``[d]``, largest first."""
+        ...
 
 
 class MixedSpacesError(Exception):
@@ -45,10 +29,10 @@ class MixedSpacesError(Exception):
 
 @dataclass(frozen=True)
 class SpaceIndex:
-    """Documents' vectors, and the space that all of them are of."""
+    """Documents' vectors in a store, and the space that all of them are of."""
 
     space: str
-    vectors: FlatIndex
+    store: Store
 
 
 class Embedder:
@@ -69,28 +53,18 @@ class Embedder:
         """Vectors of length 1, float32 ``[texts, d]``; of ``space``, or of the current one.
 
         Raises:
-            MixedSpacesError: the answers are of several spaces.
+            MixedSpacesError: the answer is of another space.
             httpx.HTTPStatusError: among others 503 while nobody has the space.
         """
-        made, spaces = [], set()
         headers = {} if space is None else {"x-headrace-space": space}
-        for at in range(0, len(texts), _TEXTS):
-            body = {"model": self._endpoint, "input": list(texts[at : at + _TEXTS])}
-            answer = self._client.post("/v1/embeddings", json=body, headers=headers)
-            answer.raise_for_status()
-            spaces.add(answer.headers["x-headrace-space"])
-            made += [each["embedding"] for each in answer.json()["data"]]
-        if len(spaces) != 1 or space not in {None, "next", *spaces}:
-            raise MixedSpacesError(f"asked for {space}, and got {spaces}")
-        vectors = np.array(made, np.float32)
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), spaces.pop()
-
-    def index(self, documents: Sequence[str], space: str | None = None) -> SpaceIndex:
-        """All documents under one space: the current one, or ``next``."""
-        vectors, found = self.embed(documents, space)
-        made = FlatIndex(vectors.shape[1])
-        made.add(vectors)
-        return SpaceIndex(found, made)
+        body = {"model": self._endpoint, "input": list(texts)}
+        answer = self._client.post("/v1/embeddings", json=body, headers=headers)
+        answer.raise_for_status()
+        found = answer.headers["x-headrace-space"]
+        if space not in {None, "next", found}:
+            raise MixedSpacesError(f"asked for {space}, and got {found}")
+        vectors = np.array([each["embedding"] for each in answer.json()["data"]], np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True), found
 
 
 class Search:
@@ -104,7 +78,4 @@ class Search:
         """Places of the nearest documents, and the space that they were found in."""
         index = self.index
         vectors, space = self._embedder.embed([query], index.space)
-        if space != index.space:
-            raise MixedSpacesError(f"{space} asked an index of {index.space}")
-        _, found = index.vectors.search(vectors, k)
-        return found[0].tolist(), space
+        return index.store.search(vectors[0], k), space

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 from verdicts import __main__ as program
-from verdicts import whole, worlds
+from verdicts import backfills, claimed_spaces, whole, worlds
 from verdicts.batched_evidence import CHECKS, NAMES, BatchedEvidence
 from verdicts.findings import Finding, interval, needed, share, table
 from verdicts.traffic import LABELS, Harm, Places, World, harmed, window
@@ -155,6 +155,22 @@ def test_harmful_versions_are_told_apart_by_what_they_harm() -> None:
     assert {each.what.partition(", callers ")[0] for each in found} == {
         harm.name for harm in whole.HARMS
     }
+
+
+def test_claims_that_hold_pass_and_others_are_refused() -> None:
+    found = program.simulate("claims", 1, 1)
+    ended = {(each.what, each.where): each.figure for each in found}
+    for claim in claimed_spaces.CLAIMS:
+        if claim.lies in {0.0, 1.0}:  # the others may end either way
+            end = "passed" if claim.passes is None else "refused"
+            assert ended[claim.name, end] == 1.0, claim.name
+
+
+def test_a_backfill_is_told_with_what_others_waited_for_it() -> None:
+    found = {each.where: each for each in backfills.slowed(300, settings=[(0.002, 1, 0.2)])}
+    assert {each.what for each in found.values()} == {"2 ms, 1 gateway, load 0.2"}
+    assert 1000 < found["p99 without, us"].figure <= found["with, us"].figure
+    assert found["texts/s"].figure > 0
 
 
 def test_every_study_has_a_full_and_a_small_size() -> None:

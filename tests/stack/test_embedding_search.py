@@ -1,59 +1,63 @@
-"""The example of embeddings: a search whose model is changed and changed back while it is asked."""
+"""The example of embeddings: searches whose model is changed and changed back while they are asked.
 
+Their stores are real ones: faiss, Qdrant's client in its local mode, and pgvector in a PostgreSQL.
+"""
+
+import json
+import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
-import numpy as np
 import pytest
-from loaded_script import loaded
 from running_stack import RunningStack
+from soak_record import record
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.timeout(1800),  # two conversions and a rollout
-    # Of MLflow's own hints, once its flavour for pyfuncs is imported.
-    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred:UserWarning"),
+    pytest.mark.timeout(3600),  # two conversions, a rollout, two backfills and six indexes
 ]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "embeddings"
+STORES = {"faiss", "qdrant", "pgvector"}
 
 
-@pytest.fixture
-def example() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(EXAMPLE))  # as where it is run as a program
-    yield loaded(EXAMPLE / "change_model.py")
-    sys.path.remove(str(EXAMPLE))
-
-
+@pytest.mark.parametrize("count", [2000, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_no_search_meets_two_spaces_and_none_finds_less_than_before(
-    stack: RunningStack, example: ModuleType
+    stack: RunningStack, count: int
 ) -> None:
-    def command(*words: str) -> str:
-        done = stack.command(*words)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    recalls = example.change_model(stack.gateways[0].url, stack.mlflow, command, 1000)
-    old = [recall for part, recall in recalls.items() if "new" not in part]
-    new = [recall for part, recall in recalls.items() if "new" in part]
-    assert len(old) == 4
-    assert len(new) == 2
-    # Each is of other queries of the same kind.
-    assert min(new) > max(old) - 0.05
-    assert max(old) - min(old) < 0.2
-
-
-def test_the_index_searches_as_its_model_in_faiss_does(example: ModuleType) -> None:
-    random = np.random.default_rng(0)
-    vectors, queries = (random.normal(size=(n, 8)).astype(np.float32) for n in (50, 3))
-    index = sys.modules["search"].FlatIndex(8)
-    for part in np.array_split(vectors, 3):
-        index.add(part)
-    products, found = index.search(queries, 5)
-    assert index.ntotal == 50
-    for query, values, ids in zip(queries, products, found, strict=True):
-        wanted = sorted(range(50), key=lambda at: -float(vectors[at] @ query))[:5]
-        assert ids.tolist() == wanted
-        np.testing.assert_allclose(values, vectors[wanted] @ query, rtol=1e-5)
+    path = f"{EXAMPLE}:{Path(sys.prefix) / 'vectors'}"
+    done = subprocess.run(
+        [sys.executable, EXAMPLE / "change_model.py", "--documents", str(count)],
+        env={**stack.env, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,  # an answer of another space than an index has, or a fault, has ended it
+    )
+    found = json.loads(done.stdout)
+    if count == 10_000:
+        record("embedding-search", found)
+    old, new = found["spaces"]
+    parts = found["parts"]
+    assert {store for part in parts.values() for store in part} == STORES
+    spaces = [[part[store]["space"] for store in sorted(STORES)] for part in parts.values()]
+    assert spaces == [  # of faiss, pgvector and qdrant
+        [old] * 3,
+        [old] * 3,
+        [old] * 3,
+        [new, old, old],
+        [new, old, new],
+        [new] * 3,
+        [new] * 3,
+        [old] * 3,
+    ]
+    assert found["recall_if_mixed"] < 0.1  # so that the recalls below say something
+    for store in STORES:
+        of_store = [part[store] for part in parts.values()]
+        before = of_store[0]
+        for each in of_store:
+            # An index that is a graph finds nearly all.
+            assert each["recall"] > max(0.98, before["recall"] - 0.005), (store, parts)
+            if each["space"] == old:
+                assert each == before, (store, parts)
+            else:
+                assert each["documents_found"] > before["documents_found"], (store, parts)

@@ -26,7 +26,7 @@ ACCELERATOR = SimulatedCost(0.001, 1.2e-6)
 BUCKETS = (16, 32, 64, 128)
 LENGTHS = (8, 14, 20, 28, 30, 40, 50, 64, 100, 128)
 BULK_TEXTS = 4
-BULK_CALLS = 4  # on their way at once, of each gateway
+BULK_CALLS = 4
 
 
 class Meter:
@@ -50,6 +50,8 @@ class Setting:
         apart: bulk calls ask for another package than interactive ones, on the same Tritons.
         short_seconds: see ``BulkShare``.
         instances: of each Triton; what they compute takes its time from one device all the same.
+        bulk_texts: of a bulk call.
+        bulk_calls: on their way at once, of each gateway.
     """
 
     cost: SimulatedCost = CPU
@@ -59,6 +61,8 @@ class Setting:
     packed: bool = False
     short_seconds: float = 0.0
     instances: int = 1
+    bulk_texts: int = BULK_TEXTS
+    bulk_calls: int = BULK_CALLS
 
 
 @dataclass
@@ -130,9 +134,9 @@ class World:
         return batcher
 
     def ask_in_bulk(self) -> None:
-        """Keeps ``BULK_CALLS`` of each gateway on their way from now on."""
+        """Keeps bulk calls of each gateway on their way from now on."""
         for batcher in self.bulk:
-            for _ in range(BULK_CALLS):
+            for _ in range(self.setting.bulk_calls):
                 self.fillers.append(self.loop.create_task(self.fill(batcher)))
 
     async def ask_interactively(self, rate: float, calls: int) -> None:
@@ -156,14 +160,14 @@ class World:
     async def fill(self, batcher: Batcher, seconds: float = 60.0) -> None:
         """One caller's bulk calls, one after the other, for ever."""
         while True:
-            tokens = self.bulk_random.choices(LENGTHS, k=BULK_TEXTS)
+            tokens = self.bulk_random.choices(LENGTHS, k=self.setting.bulk_texts)
             deadline = self.loop.time() + seconds
             try:
                 await batcher.submit(encoded(tokens), "bulk", deadline, bulk=True).future
             except DeadlineExceededError:
                 self.outcome.bulk_late += 1
             else:
-                self.outcome.bulk_texts += BULK_TEXTS
+                self.outcome.bulk_texts += self.setting.bulk_texts
 
 
 @asynccontextmanager

@@ -9,18 +9,29 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from verdicts import cold_starts, late_labels, search, whole, worlds
+from verdicts import (
+    backfills,
+    claimed_spaces,
+    cold_starts,
+    late_labels,
+    search,
+    whole,
+    worlds,
+)
 from verdicts.findings import Finding, table
 
-STUDIES = ("labels", "cold", "shared", "sessions", "names", "found")
-FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200), "found": 40}
-SMALL = {
-    "identical": 18,
-    "harmful": 90,
-    "worlds": 6,
-    **dict.fromkeys(STUDIES, 6),
+STUDIES = ("labels", "cold", "shared", "sessions", "names", "found", "claims")
+# Of a backfill there are interactive calls, in place of rollouts.
+FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200)} | {
+    "found": 40,
+    "claims": 100,
+    "backfill": 5000,
+}
+SMALL = {"identical": 18, "harmful": 90, "worlds": 6, **dict.fromkeys(STUDIES, 6)} | {
     "sessions": 2,
     "found": 2,
+    "claims": 2,
+    "backfill": 200,
 }
 
 
@@ -33,6 +44,8 @@ def simulate(name: str, rollouts: int, processes: int) -> list[Finding]:
         "labels": lambda: late_labels.wrongly_back(rollouts),
         "cold": lambda: cold_starts.wrongly_back(rollouts, processes),
         "shared": lambda: worlds.wrongly_back(rollouts, worlds.SHARED),
+        "claims": lambda: claimed_spaces.tested(rollouts),
+        "backfill": lambda: backfills.slowed(rollouts, processes),
         "sessions": lambda: worlds.wrongly_back(rollouts, worlds.SESSIONS, seed=35),
         "names": lambda: worlds.wrongly_back(rollouts, worlds.NAMES_CHANGE, seed=35),
         "found": lambda: search.again(rollouts),

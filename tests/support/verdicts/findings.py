@@ -23,7 +23,7 @@ class Finding:
         figure: what was found, in ``unit``. Infinite: it was never reached.
         target: at most so much is asked, None: no figure is.
         of: how many were simulated.
-        unit: ``requests`` or ``windows`` that were needed, or ``share``.
+        unit: ``requests`` or ``windows`` that were needed, ``share``, or what is counted.
         median: the middle one, where ``figure`` is a 90th percentile.
         low: lower end of the figure's 95 % interval, where it is a share or a rate.
         high: upper end.
@@ -89,7 +89,8 @@ def _cell(found: Finding) -> str:
     missed = "" if found.reached in {True, None} else ": **not reached**"
     if found.unit != "share":
         asked = "" if found.target is None else f"; at most {_count(found.target)}"
-        return f"{_count(found.median)} / {_count(found.figure)}{asked}{missed}"
+        middle = "" if found.unit not in {"requests", "windows"} else f"{_count(found.median)} / "
+        return f"{middle}{_count(found.figure)}{asked}{missed}"
     asked = "" if found.target is None else f"; at most {_percent(found.target)}"
     shown = _percent(found.figure)
     if found.low is not None and found.high is not None:

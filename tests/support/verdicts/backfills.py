@@ -1,0 +1,58 @@
+"""A backfill of the next space beside interactive requests, on a simulated accelerator.
+
+Batchers, schedules and the bounds of bulk requests are the gateway's own (``bulk_world``). The
+accelerator takes 1 ms a batch and 1.2 us a padded token; a call of a text comes at random instants.
+The next version is a package of its own; ``headrace backfill`` has 8 requests of 32 texts on their
+way. With and without it the same calls come.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+
+from bulk_world import ACCELERATOR, Setting, beside
+
+from verdicts.findings import Finding
+
+LOADS = (0.2, 0.5, 0.8)  # share of the time in which the accelerator works for interactive calls
+GATEWAYS = (1, 2)
+DELAYS = (0.001, 0.002)  # gateway.bulkDelaySeconds, by default the first
+SETTINGS = tuple(product(DELAYS, GATEWAYS, LOADS))
+MOST = 110  # percent of its p99 without a backfill
+
+Job = tuple[float, int, float, int]
+
+
+def slowed(
+    calls: int, processes: int = 1, settings: Sequence[tuple[float, int, float]] = SETTINGS
+) -> list[Finding]:
+    """What so many interactive calls wait, and how much is embedded, in each setting."""
+    jobs = [(*each, calls) for each in settings]
+    if processes == 1:
+        return [found for job in jobs for found in _beside(job)]
+    with ProcessPoolExecutor(processes) as pool:
+        return [found for each in pool.map(_beside, jobs) for found in each]
+
+
+def _beside(job: Job) -> Sequence[Finding]:
+    delay, gateways, load, calls = job
+    setting = Setting(
+        ACCELERATOR,
+        gateways=gateways,
+        apart=True,
+        short_seconds=delay,
+        bulk_texts=32,
+        bulk_calls=8,
+    )
+    quiet, busy = (beside(setting, load, bulk=bulk, calls=calls) for bulk in (False, True))
+    what = f"{1000 * delay:g} ms, {gateways} gateway{'s' * (gateways > 1)}, load {load:g}"
+    texts = busy.bulk_texts / busy.ended
+    minutes = 1e6 / texts / 60 if texts else float("inf")
+    ratio = 100 * busy.p99 / quiet.p99
+    return [
+        Finding(what, "p99 without, us", 1e6 * quiet.p99, None, calls, "us"),
+        Finding(what, "with, us", 1e6 * busy.p99, None, calls, "us"),
+        Finding(what, "with, %", ratio, MOST, calls, "percent"),
+        Finding(what, "texts/s", texts, None, calls, "texts"),
+        Finding(what, "minutes for a million", minutes, None, calls, "minutes"),
+    ]
