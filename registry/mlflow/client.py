@@ -140,7 +140,7 @@ def time_client() -> None:
         name = "HTTPAdapter"
     adapter: Any = getattr(request_utils, name)
 
-    class TimedAdapter(adapter):  # type: ignore[misc]
+    class TimedAdapter(adapter):
         def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - requests'
             pool = super().get_connection_with_tls_context(*arguments, **options)
             if not issubclass(pool.ConnectionCls.response_class, TimedResponse):
