@@ -122,15 +122,17 @@ class _TimedReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - any buffer
-        left = self._time.seconds_left()
+        left, late = self._time.seconds_left(), None
         self._sock.settimeout(None if left == inf else left)
         try:
             count = self._raw.readinto(buffer)
-        except TimeoutError:
-            self._time.seconds_left()
-            raise
+        except TimeoutError as error:
+            late = error
         finally:
             self._sock.settimeout(self._usual)  # the connection may be used again
+        if late is not None:
+            self._time.seconds_left()  # out here, or callers would take the first error's words
+            raise late
         self._time.note(count or 0)
         return count
 

@@ -202,16 +202,22 @@ def _set_version(
 
 def silence_warning(endpoint: ModelEndpoint, beat: ControllerBeat | None, now: float) -> str:
     """What is to be said if a candidate could not be rolled back; else empty."""
-    if beat is None or not has_candidate(endpoint):
+    if not has_candidate(endpoint):
         return ""
-    silent, timeout = max(0.0, now - beat.at), controller_timeout_seconds(endpoint)
+    version = next(r.ref.version for r in endpoint.status.routes if r.arm in CANDIDATES)
+    timeout = controller_timeout_seconds(endpoint)
+    if beat is None:  # the Lease goes with the controller's pod
+        return (
+            f"No sign of the controller can be read. After {humanise(timeout)} without one "
+            f"gateways give version {version}'s callers to the stable version."
+        )
+    silent = max(0.0, now - beat.at)
     if endpoint.name in beat.unattended:
         what = "The controller can't look after this endpoint: its log says why."
     elif silent <= _LATE_SECONDS:
         return ""
     else:
         what = f"The controller gave its last sign {humanise(silent)} ago."
-    version = next(r.ref.version for r in endpoint.status.routes if r.arm in CANDIDATES)
     if silent > timeout:
         return f"{what} Gateways give version {version}'s callers to the stable version."
     return (

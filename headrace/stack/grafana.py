@@ -4,6 +4,7 @@ A dashboard of an earlier start is replaced. It makes no data source: the Promet
 the stack is people's own, and each dashboard lets them choose it.
 """
 
+import asyncio
 import json
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -15,22 +16,27 @@ import dashboards
 TOKEN = "HEADRACE_GRAFANA_TOKEN"  # which no part of the stack inherits
 FOLDER = "headrace"
 _FILES = Path(dashboards.__file__).parent / "generated"
-_SECONDS = 10.0  # for each answer
+_SECONDS = 10.0  # of silence
+_MOST_SECONDS = 60.0  # for all answers
 _THERE_ALREADY = (httpx.codes.CONFLICT, httpx.codes.PRECONDITION_FAILED)
 
 
-async def bring_dashboards(url: str, token: str = "") -> str:
+async def bring_dashboards(url: str, token: str = "", *, seconds: float = _MOST_SECONDS) -> str:
     """Puts every dashboard into Grafana's folder ``headrace``; a sentence on how that went.
 
     Args:
         url: Grafana's, which may hold a name and a password.
         token: of a service account, in their place.
+        seconds: that all of it may take.
     """
     parts = urlsplit(url)
     plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])).rstrip("/")
     headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
-        async with httpx.AsyncClient(headers=headers, timeout=_SECONDS) as client:
+        async with (
+            asyncio.timeout(seconds),
+            httpx.AsyncClient(headers=headers, timeout=_SECONDS) as client,
+        ):
             asked = url.rstrip("/")
             named = {"uid": FOLDER, "title": "Headrace"}
             made = await client.post(f"{asked}/api/folders", json=named)
@@ -48,6 +54,6 @@ async def bring_dashboards(url: str, token: str = "") -> str:
             f"{plain} refuses dashboards ({status} {error.response.reason_phrase}): give a name "
             f"and a password in the URL, or a token in {TOKEN}, of one who may edit dashboards"
         )
-    except httpx.HTTPError as error:
-        return f"{plain} does not answer, so that it has no dashboards: {error or 'timed out'}"
+    except (httpx.HTTPError, TimeoutError) as error:
+        return f"{plain} does not answer, so that it has no dashboards: {str(error) or 'timed out'}"
     return f"{plain}/dashboards/f/{FOLDER}"

@@ -85,7 +85,7 @@ class MlflowConnection:
             os.environ.setdefault("REQUESTS_CA_BUNDLE", bundle)
         from mlflow import MlflowClient  # noqa: PLC0415 - see above
 
-        _time_client()
+        time_client()
         self._client = MlflowClient(self.uri, self.uri)
 
     def ask(self, question: Callable[["MlflowClient"], Answer]) -> Answer:
@@ -128,21 +128,26 @@ class MlflowConnection:
 
 
 @cache
-def _time_client() -> None:
+def time_client() -> None:
     """Has the client's requests and answers each take no longer than its timeout as a whole.
 
     Its own is of one read or write. A connection's class is all that changes.
     """
     from mlflow.utils import request_utils  # noqa: PLC0415 - see above
 
-    class TimedAdapter(request_utils.TCPKeepAliveHTTPAdapter):
+    name = "TCPKeepAliveHTTPAdapter"
+    if not hasattr(request_utils, name):  # older clients, 3.1 among them, have requests' own
+        name = "HTTPAdapter"
+    adapter: Any = getattr(request_utils, name)
+
+    class TimedAdapter(adapter):
         def get_connection_with_tls_context(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - requests'
             pool = super().get_connection_with_tls_context(*arguments, **options)
             if not issubclass(pool.ConnectionCls.response_class, TimedResponse):
                 pool.ConnectionCls = time_answers(pool.ConnectionCls, LargeResponse)
             return pool
 
-    request_utils.TCPKeepAliveHTTPAdapter = TimedAdapter
+    setattr(request_utils, name, TimedAdapter)
 
 
 def check_source(root: str, server: str, sources: Sequence[str]) -> None:

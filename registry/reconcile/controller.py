@@ -162,14 +162,16 @@ class Controller:
         Raises:
             OSError: endpoints or reports can't be read.
         """
+        metrics.KUBERNETES_AWAY.set(self._reports.disconnected)  # before what fails meanwhile
         endpoints = await asyncio.to_thread(self._endpoints.list)
         await asyncio.to_thread(self._endpoints.tell_refused)
         if self._options.auto_endpoints:
             await self._create_missing(endpoints)
         reports = await asyncio.to_thread(self._reports.list)
-        now, is_away = self._now(), self._reports.disconnected
-        metrics.KUBERNETES_AWAY.set(is_away)
-        self._held.take(self._heartbeats.alive(reports, now, disconnected=is_away))
+        now = self._now()
+        self._held.take(
+            self._heartbeats.alive(reports, now, disconnected=self._reports.disconnected)
+        )
         self._count_sick()
         self._observer.note_damaged(self._held.list_damaged())
         self._take(endpoints)

@@ -17,6 +17,8 @@ from helm_chart import (
     refusal,
 )
 
+from service.cluster.leases import BEAT_NAME
+
 IDENTITIES = {"runAsUser", "runAsGroup", "fsGroup"}
 # Where a component's pods are not called as its values are.
 COMPONENT_NAMES = {
@@ -257,6 +259,18 @@ def test_the_controller_alone_writes_records_and_gateways_and_loaders_never_read
         for verbs in [set(rule["verbs"])]
     }
     assert found == {"controller": {"get", "create", "update"}, "evaluate": {"get"}}
+
+
+def test_the_controller_may_delete_its_sign_of_life_as_who_changes_an_owner_must() -> None:
+    """Kubernetes' OwnerReferencesPermissionEnforcement asks it, which OpenShift has on."""
+    verbs = [
+        set(rule["verbs"])
+        for item in manifests("", *LIGHT)
+        if item["kind"] == "Role" and item["metadata"]["name"].endswith("-controller")
+        for rule in item["rules"]
+        if rule.get("resourceNames") == [BEAT_NAME]
+    ]
+    assert verbs == [{"patch", "delete"}]
 
 
 @pytest.mark.parametrize("setting", ["crd.install=false", "rbac.aggregate=false"])

@@ -45,5 +45,9 @@ def test_without_a_candidate_nothing_is_told(endpoint: ModelEndpoint) -> None:
     assert silence_warning(endpoint, beat(ago=1e6), 1e9) == ""
 
 
-def test_without_any_sign_nothing_is_claimed() -> None:
-    assert silence_warning(CANARY, None, 1e9) == ""
+def test_a_controller_whose_lease_went_with_its_pod_is_told_without_its_silence() -> None:
+    assert silence_warning(CANARY, None, 1e9) == (
+        "No sign of the controller can be read. After 5m without one gateways give version 2's "
+        "callers to the stable version."
+    )
+    assert silence_warning(endpoint_of(ONE), None, 1e9) == ""

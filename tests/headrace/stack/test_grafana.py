@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from dripping import LONG_HEAD, dripping
 from http_server import Answer, Request, http_server
 from own_ports import own_ports
 
@@ -49,3 +50,9 @@ async def test_a_grafana_that_is_away_is_a_sentence(password: str) -> None:
     (port,) = own_ports(1)
     said = await bring_dashboards(f"http://{password}127.0.0.1:{port}")
     assert said.startswith(f"http://127.0.0.1:{port} does not answer, so that it has no dashboards")
+
+
+async def test_a_grafana_that_drips_holds_no_start_up() -> None:
+    with dripping(LONG_HEAD) as port:
+        said = await bring_dashboards(f"http://127.0.0.1:{port}", seconds=1.0)
+    assert said.endswith("does not answer, so that it has no dashboards: timed out")

@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import requests
 from dripping import HEAD, LONG_HEAD, dripping
 from fake_mlflow import FakeMlflow, serve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mlflow.utils import request_utils
 from registry_fakes import MemoryArtifacts
 
 from registry.convert.errors import ConversionError, VersionError
 from registry.convert.tracking import TrackingServer
 from registry.errors import SourceUnavailableError
-from registry.mlflow.client import MlflowConnection
+from registry.mlflow.client import MlflowConnection, time_client
 from registry.mlflow.model_registry import MlflowRegistry
 from registry.mlflow.projection import Projection, ShownRollout
 from registry.mlflow.watch import EMPTY_LIST_SECONDS, SECOND_LOOK_SECONDS, SourceWatch
@@ -157,6 +159,16 @@ def test_an_answer_that_drips_is_an_outage_that_keeps_no_thread(
         connection = MlflowConnection(f"http://127.0.0.1:{port}", timeout_seconds=0.5)
         with pytest.raises(SourceUnavailableError, match="came within 1 s"):
             connection.ask(lambda client: client.search_registered_models())
+
+
+def test_sessions_of_an_older_client_have_their_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(request_utils, "TCPKeepAliveHTTPAdapter")  # MLflow 3.1 has none
+    monkeypatch.setattr(request_utils, "HTTPAdapter", requests.adapters.HTTPAdapter)
+    time_client.__wrapped__()  # what a process does once
+    with dripping() as port, requests.Session() as session:
+        session.mount("http://", request_utils.HTTPAdapter())
+        with pytest.raises(requests.RequestException, match="came within 1 s"):
+            session.get(f"http://127.0.0.1:{port}/", timeout=1.0)
 
 
 @settings(
