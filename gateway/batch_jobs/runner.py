@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -62,6 +62,7 @@ _TRANSIENT = (429, 503, 504)
 _KEY_GONE = (401, 403)
 _OUTPUT_BYTES, _OUTPUT_LINES = 1024 * 1024, 4096  # of a piece of the output
 _UNFINISHED_SECONDS = 3600
+_LINE_BYTES = 256  # of a line of the output beside its answer
 _SPACE = b"x-headrace-space"
 
 Answer = Callable[[Request], Coroutine[Any, Any, Reply]]
@@ -290,9 +291,9 @@ class BatchRunner:
         for number in range(len(batch.pieces)):
             if number in done:
                 continue
-            piece = partial(store.piece, job.owner, batch.input_file_id, number)
+            piece = partial(_read_piece, store, job.owner, batch.input_file_id, number)
             try:
-                lines = list(lines_of(await self._patiently(piece)))
+                lines: list[RequestLine] = await self._patiently(piece)
             except UnknownFileError as gone:  # by other hands than a caller's
                 job.stop("failed", gone.message)
                 lines = []
@@ -300,14 +301,16 @@ class BatchRunner:
             await self._answer_piece(job, number, first, lines)
         await self._finish(job)
 
-    async def _answer_piece(self, job: _Job, number: int, first: int, lines: list[bytes]) -> None:
+    async def _answer_piece(
+        self, job: _Job, number: int, first: int, lines: list[RequestLine]
+    ) -> None:
         held = 0
 
-        async def answer(index: int, line: bytes) -> tuple[bool, bytes]:
+        async def answer(index: int, line: RequestLine) -> tuple[bool, _Line]:
             nonlocal held
             found = await self._row(job, first + index, line)
-            self._admission.held.add(len(found[1]))
-            held += len(found[1])
+            self._admission.held.add(found[1].size)
+            held += found[1].size
             return found
 
         try:
@@ -316,7 +319,8 @@ class BatchRunner:
             found = [row.result() for row in rows]
             answers = [line for is_answer, line in found if is_answer]
             errors = [line for is_answer, line in found if not is_answer]
-            put = partial(self.store.put_part, job.owner, job.batch.id, number, answers, errors)
+            key = job.owner, job.batch.id
+            put = partial(_put_part, self.store, *key, number, answers, errors)
             await self._patiently(put)
         finally:
             self._admission.held.add(-held)
@@ -336,9 +340,8 @@ class BatchRunner:
                 failures += 1
                 await asyncio.sleep(_PAUSES.after(failures, _drawn()))
 
-    async def _row(self, job: _Job, index: int, line: bytes) -> tuple[bool, bytes]:
+    async def _row(self, job: _Job, index: int, request: RequestLine) -> tuple[bool, "_Line"]:
         """The line that answers a line of the input, and whether it is no error."""
-        request = _lines.decode(line)
         name = f"{job.batch.id}-{index}"
         failures = 0
         while not job.stopped.is_set():
@@ -347,12 +350,12 @@ class BatchRunner:
                     break
                 found = await self._ask(job, name, bytes(request.body))
             if isinstance(found, Reply):
-                return True, _line_of(name, request.custom_id, int(found.status), found.body)
+                return True, _Line(name, request.custom_id, int(found.status), found.body)
             if found.status in _KEY_GONE:
                 job.stop("failed", found.message)
             elif found.status not in _TRANSIENT:
                 reply = error_reply(found, name, ErrorForm.OPENAI)
-                return False, _line_of(name, request.custom_id, int(reply.status), reply.body)
+                return False, _Line(name, request.custom_id, int(reply.status), reply.body)
             failures += 1
             pause = max(found.retry_after_seconds or 0.0, _PAUSES.after(failures, _drawn()))
             try:
@@ -360,7 +363,9 @@ class BatchRunner:
                     await job.stopped.wait()
             except TimeoutError:
                 continue
-        return False, _line_never(name, request.custom_id, job)
+        message = job.reason or _SENTENCES.get(job.outcome, "")
+        error = {"code": f"batch_{job.outcome}", "message": message}
+        return False, _Line(name, request.custom_id, error=error)
 
     async def _ask(self, job: _Job, name: str, body: bytes) -> Reply | GatewayError:
         if job.space is not None:
@@ -488,27 +493,57 @@ class _Output:
         return self._id
 
 
-def _line_of(name: str, custom_id: str, status: int, body: bytes) -> bytes:
-    return msgspec.json.encode(
-        {
-            "id": f"batch_req_{name}",
-            "custom_id": custom_id,
-            "response": {"status_code": status, "request_id": name, "body": msgspec.Raw(body)},
-            "error": None,
+class _Line(NamedTuple):
+    """A line of the output, which is written by the thread that keeps it: it may be of megabytes.
+
+    ``error``: it was not answered.
+    """
+
+    name: str
+    custom_id: str
+    status: int = 0
+    body: bytes = b""
+    error: dict[str, str] | None = None
+
+    @property
+    def size(self) -> int:
+        """About as many bytes it has."""
+        return len(self.body) + _LINE_BYTES
+
+    def encode(self) -> bytes:
+        """As it is written, without its end."""
+        answer = {
+            "status_code": self.status,
+            "request_id": self.name,
+            "body": msgspec.Raw(self.body),
         }
-    )
+        return msgspec.json.encode(
+            {
+                "id": f"batch_req_{self.name}",
+                "custom_id": self.custom_id,
+                "response": answer if self.error is None else None,
+                "error": self.error,
+            }
+        )
 
 
-def _line_never(name: str, custom_id: str, job: _Job) -> bytes:
-    message = job.reason or _SENTENCES.get(job.outcome, "")
-    return msgspec.json.encode(
-        {
-            "id": f"batch_req_{name}",
-            "custom_id": custom_id,
-            "response": None,
-            "error": {"code": f"batch_{job.outcome}", "message": message},
-        }
-    )
+# What lines of megabytes would hold the event loop for is done in the store's threads.
+
+
+def _read_piece(store: BatchStore, owner: str, file: str, number: int) -> list[RequestLine]:
+    return [_lines.decode(line) for line in lines_of(store.piece(owner, file, number))]
+
+
+def _put_part(
+    store: BatchStore,
+    owner: str,
+    batch: str,
+    number: int,
+    answers: list[_Line],
+    errors: list[_Line],
+) -> None:
+    encoded = [[each.encode() for each in lines] for lines in (answers, errors)]
+    store.put_part(owner, batch, number, *encoded)
 
 
 def _drawn() -> float:
