@@ -220,8 +220,9 @@ class BatchRunner:
         owner, name = key
         store = self.store
         try:
-            if await store.ask(partial(store.end, *key)) is not None:
-                await store.ask(partial(store.close_batch, *key))
+            end = await store.ask(partial(store.end, *key))
+            if end is not None:  # who ended it was killed before all of no use was removed
+                await store.ask(partial(store.finish, *key, end))
                 return
             try:
                 batch = await store.ask(partial(store.batch, *key))
@@ -234,8 +235,11 @@ class BatchRunner:
             log.info("runs a batch", extra={"batch": name, "endpoint": batch.model})
             try:
                 await self._hold(job)
-            finally:
+            except (asyncio.CancelledError, BatchStoreUnavailableError):
                 await self._release(job)
+                raise
+            # After a bug the lease has to run out, or the batch would break off again at once.
+            await self._release(job)
         except BatchStoreUnavailableError as error:
             log.warning("a batch is left", extra={"batch": name, "reason": error.message})
         except Exception:
@@ -320,7 +324,7 @@ class BatchRunner:
             answers = [line for is_answer, line in found if is_answer]
             errors = [line for is_answer, line in found if not is_answer]
             key = job.owner, job.batch.id
-            put = partial(_put_part, self.store, *key, number, answers, errors)
+            put = partial(_put_part, self.store, key, number, answers, errors)
             await self._patiently(put)
         finally:
             self._admission.held.add(-held)
@@ -336,9 +340,16 @@ class BatchRunner:
         while True:
             try:
                 return await self.store.ask(work)
-            except BatchStoreUnavailableError:
+            except BatchStoreUnavailableError as error:
                 failures += 1
-                await asyncio.sleep(_PAUSES.after(failures, _drawn()))
+                await self._pause(failures, error)
+
+    async def _pause(self, failures: int, error: BatchStoreUnavailableError) -> None:
+        """Waits before the store is asked again; says once why."""
+        if failures == 1:
+            reason = error.__cause__ or error.message  # the disk may be full
+            log.warning("a batch waits for its store", extra={"reason": str(reason)})
+        await asyncio.sleep(_PAUSES.after(failures, _drawn()))
 
     async def _row(self, job: _Job, index: int, request: RequestLine) -> tuple[bool, "_Line"]:
         """The line that answers a line of the input, and whether it is no error."""
@@ -424,9 +435,9 @@ class BatchRunner:
             try:
                 end = await self._end(job)
                 break
-            except BatchStoreUnavailableError:
+            except BatchStoreUnavailableError as error:
                 failures += 1
-                await asyncio.sleep(_PAUSES.after(failures, _drawn()))
+                await self._pause(failures, error)
             except UnknownFileError:  # of a part, as another gateway has ended the batch
                 ended = partial(self.store.end, job.owner, job.batch.id)
                 if await self._patiently(ended) is None:
@@ -438,7 +449,7 @@ class BatchRunner:
     async def _end(self, job: _Job) -> BatchEnd:
         ask, store, batch = self.store.ask, self.store, job.batch
         key = job.owner, batch.id
-        outputs = _Output(store, *key, "o"), _Output(store, *key, "e")
+        outputs = _Output(store, job.owner, batch, "o"), _Output(store, job.owner, batch, "e")
         for number in range(len(batch.pieces)):
             found = await ask(partial(store.part, *key, number))
             for output, lines in zip(outputs, found, strict=True):
@@ -460,11 +471,13 @@ class BatchRunner:
 class _Output:
     """The output of a batch, or its errors, as a file. Its methods block on the store."""
 
-    def __init__(self, store: BatchStore, owner: str, batch: str, kind: Literal["o", "e"]) -> None:
+    def __init__(
+        self, store: BatchStore, owner: str, batch: BatchRecord, kind: Literal["o", "e"]
+    ) -> None:
         self._store = store
         self._owner = owner
         self._batch = batch
-        self._id = derived_file_id(batch, kind)
+        self._id = derived_file_id(batch.id, batch.expires_at, kind)
         self._suffix = "output" if kind == "o" else "errors"
         self._writer = PieceWriter(
             store, owner, self._id, most_bytes=_OUTPUT_BYTES, most_lines=_OUTPUT_LINES
@@ -484,8 +497,8 @@ class _Output:
         self._writer.flush()
         record = FileRecord(
             id=self._id,
-            created_at=made_at(self._batch),
-            filename=f"{self._batch}_{self._suffix}.jsonl",
+            created_at=self._batch.created_at,
+            filename=f"{self._batch.id}_{self._suffix}.jsonl",
             purpose="batch_output",
             pieces=self._writer.pieces,
         )
@@ -534,16 +547,9 @@ def _read_piece(store: BatchStore, owner: str, file: str, number: int) -> list[R
     return [_lines.decode(line) for line in lines_of(store.piece(owner, file, number))]
 
 
-def _put_part(
-    store: BatchStore,
-    owner: str,
-    batch: str,
-    number: int,
-    answers: list[_Line],
-    errors: list[_Line],
-) -> None:
-    encoded = [[each.encode() for each in lines] for lines in (answers, errors)]
-    store.put_part(owner, batch, number, *encoded)
+def _put_part(store: BatchStore, key: Key, number: int, *found: list[_Line]) -> None:
+    answers, errors = ([each.encode() for each in lines] for lines in found)
+    store.put_part(*key, number, answers, errors)
 
 
 def _drawn() -> float:

@@ -1,7 +1,8 @@
-"""Real gateways on one store of batches: one is killed in the middle, and another goes on."""
+"""Real gateways on one store of batches: one ends in the middle, and another goes on."""
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,10 @@ def lines(count: int) -> bytes:
     )
 
 
-async def test_another_gateway_ends_the_batch_of_one_that_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+async def test_another_gateway_ends_the_batch_of_one_that_ends(
+    ending: signal.Signals, tmp_path: Path
+) -> None:
     lay_out_vectors(tmp_path / "home")
     flags = ("--batches-url", str(tmp_path / "store"))
     program = on_an_echo(0.05)
@@ -78,8 +82,8 @@ async def test_another_gateway_ends_the_batch_of_one_that_is_killed(tmp_path: Pa
             if found.request_counts.completed:
                 break
         assert found.request_counts.completed < ROWS
-        one.process.kill()
-        await one.process.wait()
+        one.process.send_signal(ending)
+        assert await one.process.wait() == (-ending if ending is signal.SIGKILL else 0)
         while found.status in ("validating", "in_progress"):
             found = await left.batches.retrieve(batch.id)
         assert found.status == "completed"
