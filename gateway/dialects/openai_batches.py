@@ -665,7 +665,7 @@ async def _page(
 ) -> tuple[list[Any], bool]:
     """The records of a page, and whether there are more; of names, the newest first."""
     if asked.order == "asc":
-        names = names[::-1]
+        names.reverse()
     if asked.after:  # which may have been removed meanwhile; names are in order
         rises = asked.order == "asc"
         names = [each for each in names if each != asked.after and (each > asked.after) == rises]
