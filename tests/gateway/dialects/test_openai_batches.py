@@ -285,6 +285,19 @@ async def test_what_an_end_left_behind_is_removed_by_the_next_gateway() -> None:
         assert (await client.batches.retrieve(batch.id)).status == "completed"
 
 
+async def test_lines_that_are_refused_do_not_keep_their_key_out() -> None:
+    one = gateway(memory_url(), keys=FakeKeys({"a": {"minilm"}}))
+    async with one.client("a") as client:
+        batch = await left(
+            client, b"\n".join(line_of(f"row-{i}", {"no": "text"}).encode() for i in range(100))
+        )
+        async with one.running():
+            found = await over(client, batch.id)
+        assert found.request_counts is not None
+        assert found.request_counts.failed == 100
+        assert (await client.embeddings.create(model="minilm", input="text")).data
+
+
 async def test_a_key_sees_only_its_own() -> None:
     import openai
 
