@@ -391,6 +391,7 @@ class OpenAIBatches:
         """The caller's files."""
         store, owner = self._enter(request)
         asked = _Page.of(request.query)
+        self._front.admission.count(request.context)  # a list reads hundreds of objects
         names = await store.ask(partial(store.file_ids, owner))
         records, more = await _page(
             asked,
@@ -487,6 +488,7 @@ class OpenAIBatches:
         """The caller's batches."""
         store, owner = self._enter(request)
         asked = _Page.of(request.query)
+        self._front.admission.count(request.context)  # a list reads hundreds of objects
         names = await store.ask(partial(store.batch_ids, owner))
         records, more = await _page(
             asked,

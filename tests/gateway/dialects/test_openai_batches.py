@@ -298,6 +298,18 @@ async def test_lines_that_are_refused_do_not_keep_their_key_out() -> None:
         assert (await client.embeddings.create(model="minilm", input="text")).data
 
 
+async def test_the_rate_counts_lists() -> None:
+    import openai
+
+    slow = replace(view("minilm", Task.TEXT_EMBEDDING), requests_per_second_per_key=1e-6)
+    keys = FakeKeys({"a": {"minilm"}})
+    one = gateway(memory_url(), keys=keys, predictor=FakePredictor({"minilm": slow}))
+    async with one.client("a") as client:
+        assert (await client.batches.list()).data == []
+        with pytest.raises(openai.RateLimitError):
+            await client.files.list()
+
+
 async def test_a_key_sees_only_its_own() -> None:
     import openai
 
