@@ -548,6 +548,8 @@ class AdmissionController:
         endpoint = context.endpoint
         if context.counted and endpoint is not None:
             name, limit = endpoint, lambda: self._limit(endpoint)
+        elif context.deferred:  # not held back by ``recognise``: it would keep its key out for long
+            return
         else:
             name, limit = context.rated_as, lambda: self._greatest_limit(context)
         self._rates.charge(context.caller, name, limit, requests, self._clock())

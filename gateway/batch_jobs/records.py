@@ -103,10 +103,13 @@ def new_id(kind: Literal["file-", "batch_"], now: float) -> str:
     return f"{kind}{int(now):08x}{secrets.token_hex(12)}"
 
 
-def derived_file_id(batch: str, kind: Literal["o", "e"]) -> str:
-    """The id of a batch's output or errors: always the same, so that it is written once."""
+def derived_file_id(batch: str, expires_at: int, kind: Literal["o", "e"]) -> str:
+    """The id of a batch's output or errors: always the same, so that it is written once.
+
+    It counts as made when the batch expires, so that it is kept for long enough after that.
+    """
     name = f"{batch}/{kind}".encode()
-    return f"file-{batch[6:14]}{hashlib.sha256(name).hexdigest()[:24]}"
+    return f"file-{expires_at:08x}{hashlib.sha256(name).hexdigest()[:24]}"
 
 
 def made_at(name: str) -> int:

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -62,6 +62,7 @@ _TRANSIENT = (429, 503, 504)
 _KEY_GONE = (401, 403)
 _OUTPUT_BYTES, _OUTPUT_LINES = 1024 * 1024, 4096  # of a piece of the output
 _UNFINISHED_SECONDS = 3600
+_LINE_BYTES = 256  # of a line of the output beside its answer
 _SPACE = b"x-headrace-space"
 
 Answer = Callable[[Request], Coroutine[Any, Any, Reply]]
@@ -219,8 +220,9 @@ class BatchRunner:
         owner, name = key
         store = self.store
         try:
-            if await store.ask(partial(store.end, *key)) is not None:
-                await store.ask(partial(store.close_batch, *key))
+            end = await store.ask(partial(store.end, *key))
+            if end is not None:  # who ended it was killed before all of no use was removed
+                await store.ask(partial(store.finish, *key, end))
                 return
             try:
                 batch = await store.ask(partial(store.batch, *key))
@@ -233,8 +235,11 @@ class BatchRunner:
             log.info("runs a batch", extra={"batch": name, "endpoint": batch.model})
             try:
                 await self._hold(job)
-            finally:
+            except (asyncio.CancelledError, BatchStoreUnavailableError):
                 await self._release(job)
+                raise
+            # After a bug the lease has to run out, or the batch would break off again at once.
+            await self._release(job)
         except BatchStoreUnavailableError as error:
             log.warning("a batch is left", extra={"batch": name, "reason": error.message})
         except Exception:
@@ -290,9 +295,9 @@ class BatchRunner:
         for number in range(len(batch.pieces)):
             if number in done:
                 continue
-            piece = partial(store.piece, job.owner, batch.input_file_id, number)
+            piece = partial(_read_piece, store, job.owner, batch.input_file_id, number)
             try:
-                lines = list(lines_of(await self._patiently(piece)))
+                lines: list[RequestLine] = await self._patiently(piece)
             except UnknownFileError as gone:  # by other hands than a caller's
                 job.stop("failed", gone.message)
                 lines = []
@@ -300,14 +305,16 @@ class BatchRunner:
             await self._answer_piece(job, number, first, lines)
         await self._finish(job)
 
-    async def _answer_piece(self, job: _Job, number: int, first: int, lines: list[bytes]) -> None:
+    async def _answer_piece(
+        self, job: _Job, number: int, first: int, lines: list[RequestLine]
+    ) -> None:
         held = 0
 
-        async def answer(index: int, line: bytes) -> tuple[bool, bytes]:
+        async def answer(index: int, line: RequestLine) -> tuple[bool, _Line]:
             nonlocal held
             found = await self._row(job, first + index, line)
-            self._admission.held.add(len(found[1]))
-            held += len(found[1])
+            self._admission.held.add(found[1].size)
+            held += found[1].size
             return found
 
         try:
@@ -316,7 +323,8 @@ class BatchRunner:
             found = [row.result() for row in rows]
             answers = [line for is_answer, line in found if is_answer]
             errors = [line for is_answer, line in found if not is_answer]
-            put = partial(self.store.put_part, job.owner, job.batch.id, number, answers, errors)
+            key = job.owner, job.batch.id
+            put = partial(_put_part, self.store, key, number, answers, errors)
             await self._patiently(put)
         finally:
             self._admission.held.add(-held)
@@ -332,13 +340,19 @@ class BatchRunner:
         while True:
             try:
                 return await self.store.ask(work)
-            except BatchStoreUnavailableError:
+            except BatchStoreUnavailableError as error:
                 failures += 1
-                await asyncio.sleep(_PAUSES.after(failures, _drawn()))
+                await self._pause(failures, error)
 
-    async def _row(self, job: _Job, index: int, line: bytes) -> tuple[bool, bytes]:
+    async def _pause(self, failures: int, error: BatchStoreUnavailableError) -> None:
+        """Waits before the store is asked again; says once why."""
+        if failures == 1:
+            reason = error.__cause__ or error.message  # the disk may be full
+            log.warning("a batch waits for its store", extra={"reason": str(reason)})
+        await asyncio.sleep(_PAUSES.after(failures, _drawn()))
+
+    async def _row(self, job: _Job, index: int, request: RequestLine) -> tuple[bool, "_Line"]:
         """The line that answers a line of the input, and whether it is no error."""
-        request = _lines.decode(line)
         name = f"{job.batch.id}-{index}"
         failures = 0
         while not job.stopped.is_set():
@@ -347,12 +361,12 @@ class BatchRunner:
                     break
                 found = await self._ask(job, name, bytes(request.body))
             if isinstance(found, Reply):
-                return True, _line_of(name, request.custom_id, int(found.status), found.body)
+                return True, _Line(name, request.custom_id, int(found.status), found.body)
             if found.status in _KEY_GONE:
                 job.stop("failed", found.message)
             elif found.status not in _TRANSIENT:
                 reply = error_reply(found, name, ErrorForm.OPENAI)
-                return False, _line_of(name, request.custom_id, int(reply.status), reply.body)
+                return False, _Line(name, request.custom_id, int(reply.status), reply.body)
             failures += 1
             pause = max(found.retry_after_seconds or 0.0, _PAUSES.after(failures, _drawn()))
             try:
@@ -360,7 +374,9 @@ class BatchRunner:
                     await job.stopped.wait()
             except TimeoutError:
                 continue
-        return False, _line_never(name, request.custom_id, job)
+        message = job.reason or _SENTENCES.get(job.outcome, "")
+        error = {"code": f"batch_{job.outcome}", "message": message}
+        return False, _Line(name, request.custom_id, error=error)
 
     async def _ask(self, job: _Job, name: str, body: bytes) -> Reply | GatewayError:
         if job.space is not None:
@@ -419,9 +435,9 @@ class BatchRunner:
             try:
                 end = await self._end(job)
                 break
-            except BatchStoreUnavailableError:
+            except BatchStoreUnavailableError as error:
                 failures += 1
-                await asyncio.sleep(_PAUSES.after(failures, _drawn()))
+                await self._pause(failures, error)
             except UnknownFileError:  # of a part, as another gateway has ended the batch
                 ended = partial(self.store.end, job.owner, job.batch.id)
                 if await self._patiently(ended) is None:
@@ -433,7 +449,7 @@ class BatchRunner:
     async def _end(self, job: _Job) -> BatchEnd:
         ask, store, batch = self.store.ask, self.store, job.batch
         key = job.owner, batch.id
-        outputs = _Output(store, *key, "o"), _Output(store, *key, "e")
+        outputs = _Output(store, job.owner, batch, "o"), _Output(store, job.owner, batch, "e")
         for number in range(len(batch.pieces)):
             found = await ask(partial(store.part, *key, number))
             for output, lines in zip(outputs, found, strict=True):
@@ -455,11 +471,13 @@ class BatchRunner:
 class _Output:
     """The output of a batch, or its errors, as a file. Its methods block on the store."""
 
-    def __init__(self, store: BatchStore, owner: str, batch: str, kind: Literal["o", "e"]) -> None:
+    def __init__(
+        self, store: BatchStore, owner: str, batch: BatchRecord, kind: Literal["o", "e"]
+    ) -> None:
         self._store = store
         self._owner = owner
         self._batch = batch
-        self._id = derived_file_id(batch, kind)
+        self._id = derived_file_id(batch.id, batch.expires_at, kind)
         self._suffix = "output" if kind == "o" else "errors"
         self._writer = PieceWriter(
             store, owner, self._id, most_bytes=_OUTPUT_BYTES, most_lines=_OUTPUT_LINES
@@ -479,8 +497,8 @@ class _Output:
         self._writer.flush()
         record = FileRecord(
             id=self._id,
-            created_at=made_at(self._batch),
-            filename=f"{self._batch}_{self._suffix}.jsonl",
+            created_at=self._batch.created_at,
+            filename=f"{self._batch.id}_{self._suffix}.jsonl",
             purpose="batch_output",
             pieces=self._writer.pieces,
         )
@@ -488,27 +506,50 @@ class _Output:
         return self._id
 
 
-def _line_of(name: str, custom_id: str, status: int, body: bytes) -> bytes:
-    return msgspec.json.encode(
-        {
-            "id": f"batch_req_{name}",
-            "custom_id": custom_id,
-            "response": {"status_code": status, "request_id": name, "body": msgspec.Raw(body)},
-            "error": None,
+class _Line(NamedTuple):
+    """A line of the output, which is written by the thread that keeps it: it may be of megabytes.
+
+    ``error``: it was not answered.
+    """
+
+    name: str
+    custom_id: str
+    status: int = 0
+    body: bytes = b""
+    error: dict[str, str] | None = None
+
+    @property
+    def size(self) -> int:
+        """About as many bytes it has."""
+        return len(self.body) + _LINE_BYTES
+
+    def encode(self) -> bytes:
+        """As it is written, without its end."""
+        answer = {
+            "status_code": self.status,
+            "request_id": self.name,
+            "body": msgspec.Raw(self.body),
         }
-    )
+        return msgspec.json.encode(
+            {
+                "id": f"batch_req_{self.name}",
+                "custom_id": self.custom_id,
+                "response": answer if self.error is None else None,
+                "error": self.error,
+            }
+        )
 
 
-def _line_never(name: str, custom_id: str, job: _Job) -> bytes:
-    message = job.reason or _SENTENCES.get(job.outcome, "")
-    return msgspec.json.encode(
-        {
-            "id": f"batch_req_{name}",
-            "custom_id": custom_id,
-            "response": None,
-            "error": {"code": f"batch_{job.outcome}", "message": message},
-        }
-    )
+# What lines of megabytes would hold the event loop for is done in the store's threads.
+
+
+def _read_piece(store: BatchStore, owner: str, file: str, number: int) -> list[RequestLine]:
+    return [_lines.decode(line) for line in lines_of(store.piece(owner, file, number))]
+
+
+def _put_part(store: BatchStore, key: Key, number: int, *found: list[_Line]) -> None:
+    answers, errors = ([each.encode() for each in lines] for lines in found)
+    store.put_part(*key, number, answers, errors)
 
 
 def _drawn() -> float:

@@ -391,9 +391,8 @@ class OpenAIBatches:
         """The caller's files."""
         store, owner = self._enter(request)
         asked = _Page.of(request.query)
+        self._front.admission.count(request.context)  # a list reads hundreds of objects
         names = await store.ask(partial(store.file_ids, owner))
-        if asked.order == "asc":
-            names.reverse()
         records, more = await _page(
             asked,
             names,
@@ -489,6 +488,7 @@ class OpenAIBatches:
         """The caller's batches."""
         store, owner = self._enter(request)
         asked = _Page.of(request.query)
+        self._front.admission.count(request.context)  # a list reads hundreds of objects
         names = await store.ask(partial(store.batch_ids, owner))
         records, more = await _page(
             asked,
@@ -563,6 +563,8 @@ class _UploadReader:
             if self._filename is not None:
                 raise BadRequestError("file: the form has two.")
             self._filename = part.filename or "file.jsonl"
+            if "purpose" in self._values:  # refused before the file is sent
+                self._check_purpose()
 
     def _keep(self, value: bytes) -> None:
         kept = self._values.get(self._field, b"") + value
@@ -570,14 +572,17 @@ class _UploadReader:
             raise BadRequestError(f"{self._field}: it is longer than any value of it.")
         self._values[self._field] = kept
 
+    def _check_purpose(self) -> None:
+        if self._values.get("purpose") != b"batch":
+            raise InvalidInputError("purpose: files are taken for batches only; send batch.")
+
     def finish(self, name: str, now: int) -> FileRecord:
         """The file, all of which was read; raises ``GatewayError``."""
         if not self._form.is_over:
             raise BadRequestError("The form breaks off before its end.")
         if self._filename is None:
             raise BadRequestError("file: the form has none.")
-        if self._values.get("purpose") != b"batch":
-            raise InvalidInputError("purpose: files are taken for batches only; send batch.")
+        self._check_purpose()
         writer = self.intake.finish()
         return FileRecord(
             id=name,
@@ -660,9 +665,12 @@ async def _page(
     read: Callable[[str], Any],
     is_wanted: Callable[[Any], bool],
 ) -> tuple[list[Any], bool]:
-    """The records of a page, and whether there are more."""
-    if asked.after in names:
-        names = names[names.index(asked.after) + 1 :]
+    """The records of a page, and whether there are more; of names, the newest first."""
+    if asked.order == "asc":
+        names.reverse()
+    if asked.after:  # which may have been removed meanwhile; names are in order
+        rises = asked.order == "asc"
+        names = [each for each in names if each != asked.after and (each > asked.after) == rises]
     found: list[Any] = []
     most = min(asked.limit, _MOST_LISTED)
     for name in names:

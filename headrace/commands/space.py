@@ -96,10 +96,13 @@ def compare_spaces(
     key: ApiKey = None,
 ) -> None:
     """Compares searches by two spaces: recall@10, nDCG@10, and how many nearest they share."""
+    import numpy as np  # noqa: PLC0415 - it takes a moment
+
     from measures import retrieval  # noqa: PLC0415 - with NumPy
 
     endpoint = _find(name, home)
     task = _comparable(endpoint)
+    sparse = task is Task.SPARSE_EMBEDDING
     route = _ROUTES.get(task, "embed")
     held = [each.space for each in list_spaces(endpoint)]
     if len(held) < 2 or space not in {None, *held[1:]}:
@@ -120,7 +123,9 @@ def compare_spaces(
             for at in range(0, len(of), _TEXTS):
                 body = {"inputs": of[at : at + _TEXTS], "prompt_name": prompt}
                 headers = {"x-headrace-space": each}
-                made += ask_gateway(base, f"/endpoints/{name}/{route}", body, key, headers).json()
+                answer = ask_gateway(base, f"/endpoints/{name}/{route}", body, key, headers).json()
+                # As numbers of Python the vectors of tokens would take eight times the memory.
+                made += answer if sparse else [np.array(one, np.float32) for one in answer]
             vectors.append(made)
         found[each] = _find_nearest(task, *vectors)
     told = retrieval.compare_searches(found, relevant)
@@ -157,8 +162,7 @@ def _find_nearest(task: Task, queries: list[Any], documents: list[Any]) -> Any: 
         weights = [[{one["index"]: one["value"] for one in text} for text in of] for of in both]
         return retrieval.find_nearest_sparse(*weights)
     if task is Task.MULTI_VECTOR_EMBEDDING:
-        tokens = [[np.array(text, np.float32) for text in of] for of in both]
-        return retrieval.find_nearest_tokens(*tokens)
+        return retrieval.find_nearest_tokens(*both)
     return retrieval.find_nearest(*(unit(np.array(of, np.float32)) for of in both))
 
 

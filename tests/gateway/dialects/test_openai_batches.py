@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import msgspec
 import numpy as np
 import pytest
 from front_fakes import (
@@ -26,12 +27,12 @@ from front_fakes import (
 
 from contracts.tasks import Task
 from gateway.batch_jobs.objects import ObjectFolder
-from gateway.batch_jobs.records import BatchLease
+from gateway.batch_jobs.records import BatchEnd, BatchLease
 from gateway.batch_jobs.runner import BatchRunner
 from gateway.batch_jobs.store import BatchStore
 from gateway.calls import Answer, Call
 from gateway.dialects.openai import OpenAI
-from gateway.errors import OverloadedError
+from gateway.errors import BatchStoreUnavailableError, OverloadedError
 from gateway.http.body import BodyReader
 
 if TYPE_CHECKING:
@@ -189,6 +190,124 @@ async def test_files_are_listed_read_and_removed() -> None:
         with pytest.raises(openai.UnprocessableEntityError, match="reads it"):
             await client.files.delete(second.id)
         assert [each.id async for each in client.batches.list()] == [batch.id]
+
+
+async def test_a_list_goes_on_behind_a_file_that_was_removed_meanwhile() -> None:
+    one = gateway(memory_url())
+    async with one.client() as client:
+        made = [
+            (await client.files.create(file=("a.jsonl", lines(1)), purpose="batch")).id
+            for _ in range(4)
+        ]
+        for order in ("desc", "asc"):
+            page = await client.files.list(limit=2, order=order)
+            await client.files.delete(page.data[-1].id)
+            behind = await client.files.list(after=page.data[-1].id, order=order)
+            kept = sorted(set(made) - {page.data[-1].id}, reverse=order == "desc")
+            assert [each.id for each in behind.data] == kept[1:], order
+            made = kept
+
+
+async def test_a_purpose_that_is_not_taken_is_refused_before_the_file_is_read() -> None:
+    import openai
+
+    one = gateway(memory_url())
+    async with one.client() as client:
+        with pytest.raises(openai.UnprocessableEntityError, match="purpose"):
+            await client.files.create(file=("a.jsonl", b"{\n"), purpose="fine-tune")
+
+
+async def test_a_store_that_is_full_is_waited_for_and_said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = gateway(memory_url())
+    store = one.behind.batches
+    assert store is not None
+    put, refused = store.put_part, []
+
+    def full(*call: Any) -> None:
+        if not refused:
+            refused.append(call)
+            raise BatchStoreUnavailableError("Away.") from OSError(28, "No space left on device")
+        put(*call)
+
+    monkeypatch.setattr(store, "put_part", full)
+    async with one.client() as client, one.running():
+        found = await over(client, (await left(client, lines(3))).id)
+    assert found.status == "completed"
+    said = [each for each in caplog.records if each.message == "a batch waits for its store"]
+    assert ["No space left" in each.__dict__["reason"] for each in said] == [True]
+
+
+async def test_a_batch_that_breaks_off_by_a_bug_is_not_begun_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = gateway(memory_url())
+    store = one.behind.batches
+    assert store is not None
+    broke = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def breaks(*_: Any) -> None:
+        loop.call_soon_threadsafe(broke.set)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(store, "put_part", breaks)
+    async with one.client() as client, one.running():
+        batch = await left(client, lines(3))
+        await asyncio.wait_for(broke.wait(), 300)
+        for _ in range(20):
+            await one_look(store)
+        assert store.lease("everybody", batch.id)[0] == 1
+
+
+async def one_look(store: BatchStore) -> None:
+    """Time in which the gateway looks for batches."""
+    await store.ask(store.open_batches)
+    await asyncio.sleep(0.01)
+
+
+async def test_what_an_end_left_behind_is_removed_by_the_next_gateway() -> None:
+    url = memory_url()
+    one, key = gateway(url), "everybody"
+    store = one.behind.batches
+    assert store is not None
+    async with one.client() as client:
+        batch = await left(client, lines(3))
+        store.put_part(key, batch.id, 0, [b"{}"] * 3, [])
+        end = BatchEnd("completed", 1, completed=3)
+        # As one does that is killed as soon as it has written the end.
+        ObjectFolder(url).create(f"batches/{key}/{batch.id}/end.json", msgspec.json.encode(end))
+        async with one.running(), asyncio.timeout(300):
+            while await store.ask(store.open_batches):
+                pass
+        assert store.parts(key, batch.id) == set()
+        assert (await client.batches.retrieve(batch.id)).status == "completed"
+
+
+async def test_lines_that_are_refused_do_not_keep_their_key_out() -> None:
+    one = gateway(memory_url(), keys=FakeKeys({"a": {"minilm"}}))
+    async with one.client("a") as client:
+        batch = await left(
+            client, b"\n".join(line_of(f"row-{i}", {"no": "text"}).encode() for i in range(100))
+        )
+        async with one.running():
+            found = await over(client, batch.id)
+        assert found.request_counts is not None
+        assert found.request_counts.failed == 100
+        assert (await client.embeddings.create(model="minilm", input="text")).data
+
+
+async def test_the_rate_counts_lists() -> None:
+    import openai
+
+    slow = replace(view("minilm", Task.TEXT_EMBEDDING), requests_per_second_per_key=1e-6)
+    keys = FakeKeys({"a": {"minilm"}})
+    one = gateway(memory_url(), keys=keys, predictor=FakePredictor({"minilm": slow}))
+    async with one.client("a") as client:
+        assert (await client.batches.list()).data == []
+        with pytest.raises(openai.RateLimitError):
+            await client.files.list()
 
 
 async def test_a_key_sees_only_its_own() -> None:
@@ -561,7 +680,11 @@ async def test_what_is_old_or_was_never_finished_is_removed() -> None:
         assert store.file_ids("everybody") == sorted(
             [found.output_file_id, found.input_file_id], reverse=True
         )
-        store.sweep(found.created_at + 8 * 86400)
+        # A caller has the days after the window, too, to fetch what it was answered.
+        store.sweep(found.created_at + 7.5 * 86400)
+        assert [file.id async for file in client.files.list()] == [found.output_file_id]
+        assert (await client.batches.retrieve(found.id)).status == "completed"
+        store.sweep(found.created_at + 9 * 86400)
         assert [file async for file in client.files.list()] == []
         assert [each async for each in client.batches.list()] == []
 
