@@ -349,7 +349,7 @@ class BatchRunner:
         if failures == 1:
             reason = error.__cause__ or error.message  # the disk may be full
             log.warning("a batch waits for its store", extra={"reason": str(reason)})
-        await asyncio.sleep(_PAUSES.after(failures, _drawn()))
+        await asyncio.sleep(_PAUSES.after(failures, _draw()))
 
     async def _row(self, job: _Job, index: int, request: RequestLine) -> tuple[bool, "_Line"]:
         """The line that answers a line of the input, and whether it is no error."""
@@ -368,7 +368,7 @@ class BatchRunner:
                 reply = error_reply(found, name, ErrorForm.OPENAI)
                 return False, _Line(name, request.custom_id, int(reply.status), reply.body)
             failures += 1
-            pause = max(found.retry_after_seconds or 0.0, _PAUSES.after(failures, _drawn()))
+            pause = max(found.retry_after_seconds or 0.0, _PAUSES.after(failures, _draw()))
             try:
                 async with asyncio.timeout(pause):
                     await job.stopped.wait()
@@ -552,7 +552,7 @@ def _put_part(store: BatchStore, key: Key, number: int, *found: list[_Line]) -> 
     store.put_part(*key, number, answers, errors)
 
 
-def _drawn() -> float:
+def _draw() -> float:
     return random.random()  # noqa: S311 - so that gateways do not ask at once
 
 
