@@ -77,7 +77,7 @@ def test_sparse_and_token_vectors_are_searched_as_each_pair_is_scored(
         random.normal(size=(random.integers(1, 6), 4)).astype(np.float32) for _ in range(count + 3)
     ]
     rows = find_nearest_tokens(tokens[:3], tokens[3:])
-    for query, found in zip(tokens[:3], rows, strict=True):
-        sums = [float((query @ each.T).max(axis=1).sum()) for each in tokens[3:]]
+    for asked, found in zip(tokens[:3], rows, strict=True):
+        sums = [float((asked @ each.T).max(axis=1).sum()) for each in tokens[3:]]
         told = [sums[place] for place in found]
         assert told == pytest.approx(sorted(sums, reverse=True)[:MOST], abs=1e-4)

@@ -13,6 +13,7 @@ from contracts.backoff import Backoff
 from contracts.endpoint import ModelEndpoint
 from contracts.events import PredictionEvent
 from contracts.model import DEFAULT_POOL
+from contracts.tasks import Task
 from gateway.admission.byte_budget import ByteBudget
 from gateway.admission.controller import AdmissionController
 from gateway.admission.rate_limits import RateLimits
@@ -45,7 +46,7 @@ class Spans:
 
     seen: list[tuple[Call, PredictionEvent]] = field(default_factory=list)
 
-    def attempt(self, call: Call, event: PredictionEvent) -> str:
+    def attempt(self, call: Call, event: PredictionEvent, task: Task) -> str:
         self.seen.append((call, event))
         return event.trace_id
 

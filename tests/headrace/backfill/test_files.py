@@ -1,7 +1,9 @@
 """What is no input is refused in a sentence, before anything is asked of anybody."""
 
 from array import array
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -74,11 +76,10 @@ def test_parts_come_back_as_they_were_and_joined_in_their_order(
     for part in parts:
         files.write_part(part, ids, [array("f", numbers)] * len(ids))
     files.join_parts(parts, folder / f"whole{form}")
-    found = [
-        (key, list(array("f", vector)))
-        for key, vector in files.read_vectors(folder / f"whole{form}")
-    ]
-    assert found == [(key, numbers) for key in ids] * 2
+    read: Iterable[tuple[object, Any]] = files.read_vectors(folder / f"whole{form}")
+    assert [(key, [*map(float, vector)]) for key, vector in read] == [
+        (key, numbers) for key in ids
+    ] * 2
     assert sorted(path.name for path in folder.iterdir()) == [
         f"0{form}",
         f"1{form}",
