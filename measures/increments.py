@@ -1,23 +1,21 @@
 """What a window record adds to those before it: the growth of its range, exactly.
 
-A range's record is rewritten as the range grows,
-so that counters may add only ``new - old``; and a range that is complete never grows again, so that
-its aggregates need not be kept. Then the sum of all growths is what the merged windows hold, in the
-memory of the ranges that are still open. Pure; it knows no clock and no Kafka.
+A range's record is rewritten as the range grows, so that counters may add only ``new - old``; and a
+range that is complete never grows again, so that its aggregates need not be kept. Then the sum of
+all growths is what the merged windows hold, in the memory of one range a partition. Pure; it knows
+no clock and no Kafka.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from contracts.windows import RANGE_MESSAGES, OwnCounts, WindowAggregate, WindowRecord
 from measures.own_statistics import declaration_of
-from measures.watermark import Watermark
 
 _IDENTITY = {"endpoint", "version", "package", "arm", "start"}
-_Key = tuple[str, int, int]  # topic id, partition, start
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,56 +42,48 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class _KnownRange:
+class KnownRange:
+    """The newest range of a partition of which something was counted."""
+
+    start: int
     end: int
     seen: float  # largest time in it, unix seconds
-    record: WindowRecord | None  # None: complete, or too old to grow
+    record: WindowRecord | None  # None: complete
 
 
+@dataclass(slots=True)
 class RangeLedger:
-    """Which ranges are known, and how far each had grown."""
+    """How far each partition of the events was counted, by topic id and partition.
 
-    def __init__(self) -> None:
-        self._held: dict[_Key, _KnownRange] = {}
-        self._watermark = Watermark()
-        self._newest: dict[tuple[str, int], int] = {}  # topic id, partition -> last range's start
-        self._horizon = 0.0
+    Ranges of a partition come in their order, for a fold worker that begins again begins at the
+    range of its last commit: what lies before the newest one was counted.
+    """
+
+    newest: dict[tuple[str, int], KnownRange] = field(default_factory=dict)
 
     def take(self, record: WindowRecord) -> Growth | None:
-        """What the record adds; None if a record of at least its end is known, or was."""
-        key = (record.topic_id, record.partition, record.start)
-        held = self._held.get(key)
-        if held is not None and (held.end >= record.end or held.record is None):
+        """What the record adds; None if it was counted before."""
+        source = (record.topic_id, record.partition)
+        known = self.newest.get(source)
+        if known is not None and (record.start, record.end) <= (known.start, known.end):
             return None
-        seen, log = max(record.through, record.newest), (record.topic_id, record.partition)
-        newest = self._newest.get(log, -1)
-        if held is None and seen < self._horizon and record.start < newest:
-            return None  # folded again after it was forgotten: nobody knows what is new in it
-        self._newest[log] = max(newest, record.start)
         complete = record.end - record.start >= RANGE_MESSAGES
-        self._held[key] = _KnownRange(record.end, seen, None if complete else record)
-        self._watermark.take(record.topic_id, record.partition, record.through)
-        return growth(None if held is None else held.record, record)
+        seen = max(record.through, record.newest)
+        self.newest[source] = KnownRange(
+            record.start, record.end, seen, None if complete else record
+        )
+        same = known is not None and known.start == record.start
+        return growth(known.record if known is not None and same else None, record)
 
     def forget_before(self, time: float) -> None:
-        """Drops what is known of ranges whose messages and events are all older, unix seconds.
-
-        Not the last one of a partition: after a long pause it grows on.
-        """
-        self._horizon = max(self._horizon, time)
-        self._held = {
-            key: held
-            for key, held in self._held.items()
-            if held.seen >= time or key[2] == self._newest[key[0], key[1]]
-        }
-        self._watermark.forget_before(time)
-
-    def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
-        return self._watermark.known_until()
-
-    def __len__(self) -> int:
-        return len(self._held)
+        """Drops topics of which nothing newer was seen, unix seconds; never the newest one."""
+        last: dict[str, float] = {}
+        for (topic_id, _), known in self.newest.items():
+            last[topic_id] = max(known.seen, last.get(topic_id, 0.0))
+        newest = max(last, key=lambda name: last[name], default="")
+        for topic_id, partition in [*self.newest]:
+            if topic_id != newest and last[topic_id] < time:
+                del self.newest[topic_id, partition]
 
 
 def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:

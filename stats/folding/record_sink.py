@@ -5,12 +5,12 @@ builds a new sink.
 """
 
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Protocol
 
 from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
 from contracts.windows import WindowRecord, encode
+from measures.dividing import divide
 from service.kafka import KafkaAddress, KafkaAwayError, Topic, Topics, close, kafka_errors, producer
 from stats.errors import RecordTooLargeError
 
@@ -39,29 +39,32 @@ class KafkaRecordSink:
 
     def __init__(self, address: KafkaAddress, topic: Topic) -> None:
         """Connects; raises ``KafkaAwayError``."""
-        with closing(Topics(address)) as topics:
-            topics.ensure(topic)
-            _, self._partitions = topics.describe(topic.name)
         self._topic = topic
         self._seconds = address.request_seconds * 2
-        self._producer = producer(
-            address,
-            max_request_bytes=topic.max_message_bytes or MAX_RECORD_BYTES,
-            delivery_seconds=self._seconds,
-            max_block_ms=address.request_ms,
-        )
+        self._topics = Topics(address)
+        try:
+            self._topics.ensure(topic)
+            self._producer = producer(
+                address,
+                max_request_bytes=topic.max_message_bytes or MAX_RECORD_BYTES,
+                delivery_seconds=self._seconds,
+                max_block_ms=address.request_ms,
+            )
+        except BaseException:
+            self._topics.close()
+            raise
 
     def write(self, records: Sequence[WindowRecord]) -> None:
-        """See ``RecordSink``. All records of one partition of events go to one partition."""
+        """See ``RecordSink``. Each record goes to all partitions that there are now, in pieces."""
+        _, partitions = self._topics.describe(self._topic.name)
         try:
             with kafka_errors():
                 sent = [
-                    self._producer.send(
-                        self._topic.name,
-                        value=encode(record),
-                        partition=self._partitions[record.partition % len(self._partitions)],
-                    )
+                    self._producer.send(self._topic.name, encode(piece), partition=number)
                     for record in records
+                    for number, piece in zip(
+                        partitions, divide(record, len(partitions)), strict=True
+                    )
                 ]
                 for future in sent:
                     future.get(self._seconds + 1.0)
@@ -73,3 +76,4 @@ class KafkaRecordSink:
     def close(self) -> None:
         """Ends the producer."""
         close(self._producer, 1.0)
+        self._topics.close()

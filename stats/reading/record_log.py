@@ -1,4 +1,4 @@
-"""The topic of window records, read whole by one reader without a consumer group.
+"""The topic of window records, or partitions of it, read without a consumer group.
 
 For one thread. It commits nothing and writes nothing. Records that wait and are not read end the
 connection: the reader begins a new one.
@@ -6,8 +6,7 @@ connection: the reader begins a new one.
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,6 +14,7 @@ from kafka import TopicPartition
 
 from contracts.events import UnknownSchemaError
 from contracts.windows import TOPIC, EndpointWindow, WindowRecord, decode, head
+from measures.dividing import PieceJoiner
 from measures.merging import MergedWindows
 from service.kafka import KafkaAddress, KafkaAwayError, Topics, close, consumer, kafka_errors
 from stats.errors import LogReplacedError
@@ -24,26 +24,19 @@ log = logging.getLogger(__name__)
 
 _POLL_RECORDS = 500
 _POLL_SECONDS = 0.5
-LAST_RECORDS = 1000  # of a partition, however old they are
-
-
-@dataclass(frozen=True, slots=True)
-class ReadProgress:
-    """How far a topic was read.
-
-    Attributes:
-        topic_id: of the windows' topic; another id is another log.
-        positions: partition -> offset of the next record.
-        lag: records in Kafka that were not read, as of the last time it was asked.
-    """
-
-    topic_id: str = ""
-    positions: Mapping[int, int] = field(default_factory=dict)
-    lag: int = 0
 
 
 class RecordLog(Protocol):
     """Messages of ``headrace.windows``. All methods but ``close`` raise ``StreamError``."""
+
+    @property
+    def partitions(self) -> int:
+        """How many the topic has; another number is another log."""
+
+    def rewind(
+        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
+    ) -> None:
+        """Reads these from the first records of this unix time or later; others only if kept."""
 
     def poll(self, seconds: float) -> Sequence[bytes]:
         """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
@@ -58,25 +51,20 @@ class RecordLog(Protocol):
         """Ends the connection."""
 
 
-class WindowLog(RecordLog, Protocol):
-    """``RecordLog``, and how far it got."""
-
-    def progress(self) -> ReadProgress:
-        """Up to the last poll; asks nobody. Raises ``StreamError``."""
-
-
 class KafkaRecordLog:
-    """The real one: all partitions, from a time onwards."""
+    """The real one: all partitions from a time onwards, or those that are asked for."""
 
     def __init__(
         self,
         address: KafkaAddress,
-        since: float,
+        since: float | None,
         topic: str = TOPIC,
         *,
         stall_seconds: float = STALL_SECONDS,
     ) -> None:
         """Connects, and goes to the first records that were written at ``since`` or later.
+
+        Without ``since`` it reads no partition before ``rewind``.
 
         Raises:
             TopicMissingError: nothing was ever folded.
@@ -90,7 +78,7 @@ class KafkaRecordLog:
         self._topics = Topics(address)
         try:
             self._described = self._topics.describe(topic)
-            self._parts = [TopicPartition(topic, number) for number in self._described[1]]
+            self._parts: list[TopicPartition] = []
             self._consumer = consumer(
                 address,
                 auto_offset_reset="earliest",
@@ -102,10 +90,33 @@ class KafkaRecordLog:
             self._topics.close()
             raise
         try:
-            self._go_to(since)
+            if since is not None:
+                self.rewind(self._described[1], since)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def partitions(self) -> int:
+        """See ``RecordLog``."""
+        return len(self._described[1])
+
+    def rewind(
+        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
+    ) -> None:
+        """See ``RecordLog``."""
+        parts = [TopicPartition(self._topic, number) for number in partitions]
+        kept = [part for part in self._parts if part.partition in keep]
+        self._parts = sorted({*kept, *parts})
+        self._ends = {}
+        times = dict.fromkeys(parts, int(since * 1000))
+        with kafka_errors():
+            self._consumer.assign(self._parts)
+            found = self._consumer.offsets_for_times(times, timeout_ms=self._timeout_ms)
+            ends = self._consumer.end_offsets(parts, timeout_ms=self._timeout_ms)
+            for part in parts:
+                place = found.get(part)
+                self._consumer.seek(part, ends[part] if place is None else place.offset)
 
     def poll(self, seconds: float) -> Sequence[bytes]:
         """See ``RecordLog``."""
@@ -153,48 +164,13 @@ class KafkaRecordLog:
         self._stall = look_on(self._stall, look, now)
         self._stall.check(now, self._stall_seconds)
 
-    def _go_to(self, since: float) -> None:
-        times = dict.fromkeys(self._parts, int(since * 1000))
-        with kafka_errors():
-            self._consumer.assign(self._parts)
-            found = self._consumer.offsets_for_times(times, timeout_ms=self._timeout_ms)
-            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
-            for part in self._parts:
-                place = found.get(part)
-                self._consumer.seek(part, ends[part] if place is None else place.offset)
-
-
-class KafkaWindowLog(KafkaRecordLog):
-    """The real one: records from a time onwards, and the last ones of each partition at least.
-
-    A range that was begun days ago may grow on: only who knows its last record knows what is new.
-    """
-
-    def progress(self) -> ReadProgress:
-        """See ``WindowLog``."""
-        positions = self._positions()
-        lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
-        return ReadProgress(
-            self._described[0], {part.partition: at for part, at in positions.items()}, lag
-        )
-
-    def _go_to(self, since: float) -> None:
-        super()._go_to(since)
-        with kafka_errors():
-            begins = self._consumer.beginning_offsets(self._parts, timeout_ms=self._timeout_ms)
-            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
-            for part in self._parts:
-                at = self._consumer.position(part, timeout_ms=self._timeout_ms)
-                last = max(begins[part], ends[part] - LAST_RECORDS)
-                self._consumer.seek(part, min(at, last))
-
 
 def largest(messages: Iterable[bytes]) -> list[WindowRecord]:
-    """The record of the largest end of each range; what is no record is told and left out.
+    """The piece of the largest end of each range; what is no record is told and left out.
 
     Only these are worth decoding: while a range grows, its record is written again and again.
     """
-    heads: dict[tuple[str, int, int], tuple[int, bytes]] = {}
+    heads: dict[tuple[str, int, int, int, int], tuple[int, bytes]] = {}
     for message in messages:
         try:
             found = head(message)
@@ -218,10 +194,11 @@ def _note(error: Exception) -> None:
 
 def read_windows(source: RecordLog) -> MergedWindows:
     """All window records of a log, up to its present end; raises ``StreamError``."""
-    windows = MergedWindows()
+    windows, joiner = MergedWindows(), PieceJoiner()
     while True:
-        for record in largest(source.poll(_POLL_SECONDS)):
-            windows.put(record)
+        for piece in largest(source.poll(_POLL_SECONDS)):
+            if (record := joiner.take(piece)) is not None:
+                windows.put(record)
         if source.is_whole():
             return windows
 
