@@ -80,20 +80,13 @@ def join(pieces: Iterable[WindowRecord]) -> WindowRecord:
 
 
 def part_of(record: WindowRecord, endpoint: str) -> WindowRecord:
-    """A record with only what it says of one endpoint; of none (``""``): what is of no one's."""
-    if not endpoint:
-        return msgspec.structs.replace(record, aggregates=[], refusals={})
+    """A record with only what it says of one endpoint."""
     return msgspec.structs.replace(
         record,
         **_OF_NONE,
         aggregates=[one for one in record.aggregates if one.endpoint == endpoint],
         refusals={name: of for name, of in record.refusals.items() if name == endpoint},
     )
-
-
-def names_in(record: WindowRecord) -> set[str]:
-    """The endpoints that a record has something of."""
-    return {one.endpoint for one in record.aggregates} | record.refusals.keys()
 
 
 class PieceJoiner:
@@ -108,7 +101,7 @@ class PieceJoiner:
             return piece
         ranges = self._open.setdefault((piece.topic_id, piece.partition, piece.start), {})
         held = ranges.setdefault((piece.end, piece.pieces), {})
-        held[piece.piece] = piece
+        held.setdefault(piece.piece, piece)
         if len(held) < piece.pieces:
             return None
         self._open[piece.topic_id, piece.partition, piece.start] = {

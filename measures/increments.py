@@ -1,21 +1,24 @@
 """What a window record adds to those before it: the growth of its range, exactly.
 
-A range's record is rewritten as the range grows, so that counters may add only ``new - old``; and a
-range that is complete never grows again, so that its aggregates need not be kept. Then the sum of
-all growths is what the merged windows hold, in the memory of one range a partition. Pure; it knows
-no clock and no Kafka.
+A range's record, or a piece of it, is rewritten as the range grows, so that counters may add only
+``new - old``; and a range that is complete never grows again, so that its aggregates need not be
+kept. Then the sum of all growths is what the merged windows hold, in the memory of the ranges that
+are still open. Pure; it knows no clock and no Kafka.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from contracts.windows import RANGE_MESSAGES, OwnCounts, WindowAggregate, WindowRecord
+from measures.dividing import divide, join
 from measures.own_statistics import declaration_of
+from measures.watermark import Watermark
 
 _IDENTITY = {"endpoint", "version", "package", "arm", "start"}
+_Key = tuple[str, int, int]  # topic id, partition, start
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,48 +45,77 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownRange:
-    """The newest range of a partition of which something was counted."""
-
-    start: int
-    end: int
+class _KnownRange:
+    pieces: int
+    end: Mapping[int, int]  # piece -> how far it had grown
     seen: float  # largest time in it, unix seconds
-    record: WindowRecord | None  # None: complete
+    records: Mapping[int, WindowRecord]  # by piece; none: all are complete, or too old to grow
 
 
-@dataclass(slots=True)
 class RangeLedger:
-    """How far each partition of the events was counted, by topic id and partition.
+    """Which ranges are known, and how far each piece of each had grown."""
 
-    Ranges of a partition come in their order, for a fold worker that begins again begins at the
-    range of its last commit: what lies before the newest one was counted.
-    """
-
-    newest: dict[tuple[str, int], KnownRange] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._held: dict[_Key, _KnownRange] = {}
+        self._watermark = Watermark()
+        self._newest: dict[tuple[str, int], int] = {}  # topic id, partition -> last range's start
+        self._horizon = 0.0
 
     def take(self, record: WindowRecord) -> Growth | None:
-        """What the record adds; None if it was counted before."""
-        source = (record.topic_id, record.partition)
-        known = self.newest.get(source)
-        if known is not None and (record.start, record.end) <= (known.start, known.end):
-            return None
-        complete = record.end - record.start >= RANGE_MESSAGES
-        seen = max(record.through, record.newest)
-        self.newest[source] = KnownRange(
-            record.start, record.end, seen, None if complete else record
-        )
-        same = known is not None and known.start == record.start
-        return growth(known.record if known is not None and same else None, record)
+        """What a piece adds; None if one of at least its end is known, or was.
+
+        A range that is complete in all its pieces does not count again in others, which are made
+        of it if partitions are added; one that still grows goes on in them.
+        """
+        key = (record.topic_id, record.partition, record.start)
+        held = self._held.get(key)
+        if held is not None and held.records and held.pieces < record.pieces:
+            held = _divide_again(held, record.pieces)
+        if held is not None:
+            is_known = held.end.get(record.piece, -1) >= record.end
+            if is_known or not held.records or held.pieces != record.pieces:
+                return None
+        seen, log = max(record.through, record.newest), (record.topic_id, record.partition)
+        newest = self._newest.get(log, -1)
+        if held is None and seen < self._horizon and record.start < newest:
+            return None  # folded again after it was forgotten: nobody knows what is new in it
+        self._newest[log] = max(newest, record.start)
+        held = held or _KnownRange(record.pieces, {}, seen, {})
+        end = {**held.end, record.piece: record.end}
+        whole = [at for at in end.values() if at - record.start >= RANGE_MESSAGES]
+        records = {**held.records, record.piece: record}
+        if len(whole) == record.pieces:
+            records = {}
+        self._held[key] = _KnownRange(record.pieces, end, max(seen, held.seen), records)
+        self._watermark.take(record.topic_id, record.partition, record.through)
+        return growth(held.records.get(record.piece), record)
 
     def forget_before(self, time: float) -> None:
-        """Drops topics of which nothing newer was seen, unix seconds; never the newest one."""
-        last: dict[str, float] = {}
-        for (topic_id, _), known in self.newest.items():
-            last[topic_id] = max(known.seen, last.get(topic_id, 0.0))
-        newest = max(last, key=lambda name: last[name], default="")
-        for topic_id, partition in [*self.newest]:
-            if topic_id != newest and last[topic_id] < time:
-                del self.newest[topic_id, partition]
+        """Drops what is known of ranges whose messages and events are all older, unix seconds.
+
+        Not the last one of a partition: after a long pause it grows on.
+        """
+        self._horizon = max(self._horizon, time)
+        self._held = {
+            key: held
+            for key, held in self._held.items()
+            if held.seen >= time or key[2] == self._newest[key[0], key[1]]
+        }
+        self._watermark.forget_before(time)
+
+    def known_through(self) -> float:
+        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
+        return self._watermark.known_until()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+
+def _divide_again(held: _KnownRange, pieces: int) -> _KnownRange:
+    """What is known of a range, as if it had been divided into so many pieces."""
+    end = max(held.end.values()) - 1  # at the same end there may be a piece that never came
+    records = dict(enumerate(divide(join(held.records.values()), pieces)))
+    return _KnownRange(pieces, dict.fromkeys(records, end), held.seen, records)
 
 
 def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:

@@ -19,7 +19,7 @@ from measures.packed_windows import PackedWindows
 from measures.watermark import Watermark
 from service.kafka import StreamError, TopicMissingError
 from stats.reading.published import EventCountCheck, EventLogEnds
-from stats.reading.record_log import RecordLog, largest
+from stats.reading.record_log import PartitionLog, largest
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _MARGIN_SECONDS = 60.0
 
 _BETWEEN_SECONDS = 0.0005
 
-Connect = Callable[[], RecordLog]
+Connect = Callable[[], PartitionLog]
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class WindowsReader:
             failures += 1
             self._stop.wait(_PAUSES.after(failures))
 
-    def _safely_read(self, source: RecordLog) -> bool:
+    def _safely_read(self, source: PartitionLog) -> bool:
         """Begins with nothing known after a fault of ours, so that rollouts hold and then go on."""
         try:
             return self._read(source)
@@ -192,7 +192,7 @@ class WindowsReader:
                 self._endpoints = {name: _Asked(self._clock()) for name in names}
             return False
 
-    def _read(self, source: RecordLog) -> bool:
+    def _read(self, source: PartitionLog) -> bool:
         """Reads until told to stop, or an error; whether it ever had all."""
         had_all, check_at = False, 0.0
         self._read_now = frozenset()
@@ -204,7 +204,7 @@ class WindowsReader:
                 if self._seek(source):
                     check_at = 0.0
                 messages = source.poll(_POLL_SECONDS)
-                self._take(messages, source.partitions)
+                self._take(messages)
                 # Before Kafka is asked: what is known is known as of then.
                 now = self._clock()
                 if now >= check_at or (messages and not had_all):
@@ -219,7 +219,7 @@ class WindowsReader:
             source.close()
         return had_all
 
-    def _seek(self, source: RecordLog) -> bool:
+    def _seek(self, source: PartitionLog) -> bool:
         """Goes back for endpoints that were asked for since; whether anything changed."""
         with self._lock:
             asked = dict(self._endpoints)
@@ -241,7 +241,9 @@ class WindowsReader:
         with self._lock:
             self._known_at = now
             oldest = now - self._pace.unasked_seconds
-            self._endpoints = {k: one for k, one in self._endpoints.items() if one.asked_at > oldest}
+            self._endpoints = {
+                name: asked for name, asked in self._endpoints.items() if asked.asked_at > oldest
+            }
             for asked in self._endpoints.values():
                 asked.is_known |= asked.is_sought
                 asked.windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
@@ -265,7 +267,7 @@ class WindowsReader:
         counting = self._counted.state(now) if known else CountingStatus()
         self._counting = (now, counting)
 
-    def _take(self, messages: Sequence[bytes], partitions: int) -> None:
+    def _take(self, messages: Sequence[bytes]) -> None:
         records = largest(messages)
         self._counted.take(records, self._clock())
         for record in records:

@@ -7,6 +7,7 @@ connection: the reader begins a new one.
 import logging
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -24,19 +25,26 @@ log = logging.getLogger(__name__)
 
 _POLL_RECORDS = 500
 _POLL_SECONDS = 0.5
+LAST_RECORDS = 1000  # of a partition, however old they are
+
+
+@dataclass(frozen=True, slots=True)
+class ReadProgress:
+    """How far a topic was read.
+
+    Attributes:
+        topic_id: of the windows' topic; another id is another log.
+        positions: partition -> offset of the next record.
+        lag: records in Kafka that were not read, as of the last time it was asked.
+    """
+
+    topic_id: str = ""
+    positions: Mapping[int, int] = field(default_factory=dict)
+    lag: int = 0
 
 
 class RecordLog(Protocol):
     """Messages of ``headrace.windows``. All methods but ``close`` raise ``StreamError``."""
-
-    @property
-    def partitions(self) -> int:
-        """How many the topic has; another number is another log."""
-
-    def rewind(
-        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
-    ) -> None:
-        """Reads these from the first records of this unix time or later; others only if kept."""
 
     def poll(self, seconds: float) -> Sequence[bytes]:
         """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
@@ -49,6 +57,26 @@ class RecordLog(Protocol):
 
     def close(self) -> None:
         """Ends the connection."""
+
+
+class WindowLog(RecordLog, Protocol):
+    """``RecordLog``, and how far it got."""
+
+    def progress(self) -> ReadProgress:
+        """Up to the last poll; asks nobody. Raises ``StreamError``."""
+
+
+class PartitionLog(RecordLog, Protocol):
+    """``RecordLog`` of some partitions."""
+
+    @property
+    def partitions(self) -> int:
+        """How many the topic has; another number is another log."""
+
+    def rewind(
+        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
+    ) -> None:
+        """Reads these from the first records of this unix time or later; others only if kept."""
 
 
 class KafkaRecordLog:
@@ -98,13 +126,13 @@ class KafkaRecordLog:
 
     @property
     def partitions(self) -> int:
-        """See ``RecordLog``."""
+        """See ``PartitionLog``."""
         return len(self._described[1])
 
     def rewind(
         self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
     ) -> None:
-        """See ``RecordLog``."""
+        """See ``PartitionLog``."""
         parts = [TopicPartition(self._topic, number) for number in partitions]
         kept = [part for part in self._parts if part.partition in keep]
         self._parts = sorted({*kept, *parts})
@@ -163,6 +191,34 @@ class KafkaRecordLog:
         now = time.monotonic()
         self._stall = look_on(self._stall, look, now)
         self._stall.check(now, self._stall_seconds)
+
+
+class KafkaWindowLog(KafkaRecordLog):
+    """The real one: records from a time onwards, and the last ones of each partition at least.
+
+    A range that was begun days ago may grow on: only who knows its last record knows what is new.
+    """
+
+    def progress(self) -> ReadProgress:
+        """See ``WindowLog``."""
+        positions = self._positions()
+        lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
+        return ReadProgress(
+            self._described[0], {part.partition: at for part, at in positions.items()}, lag
+        )
+
+    def rewind(
+        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
+    ) -> None:
+        """See ``PartitionLog``."""
+        super().rewind(partitions, since, keep=keep)
+        with kafka_errors():
+            begins = self._consumer.beginning_offsets(self._parts, timeout_ms=self._timeout_ms)
+            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
+            for part in self._parts:
+                at = self._consumer.position(part, timeout_ms=self._timeout_ms)
+                last = max(begins[part], ends[part] - LAST_RECORDS)
+                self._consumer.seek(part, min(at, last))
 
 
 def largest(messages: Iterable[bytes]) -> list[WindowRecord]:

@@ -65,6 +65,9 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
         # A piece by itself: other partitions have their own of the same range.
         before, after = MergedWindows(), MergedWindows()
         number, start = int(partition), began.get(partition, 0)
+        if partition not in began:
+            found.why_not = "partitions were added after the counters began"
+            return found
         for message in log.messages(number, beginnings[number], end):
             for piece in largest([message.value]):
                 after.put(piece)
