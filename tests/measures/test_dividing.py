@@ -1,4 +1,4 @@
-"""Pieces of records: each endpoint's where Kafka's partitioner puts it, and all of them the whole."""
+"""Pieces of records: an endpoint's lies where Kafka puts its name, and all are the whole."""
 
 import msgspec
 import pytest
