@@ -112,7 +112,7 @@ class RangeLedger:
 
 
 def _divide_again(held: _KnownRange, pieces: int) -> _KnownRange:
-    """What is known of a range, as if it had been divided into so many pieces."""
+    """What is known of a range, as if it had been divided into that many pieces."""
     end = max(held.end.values()) - 1  # at the same end there may be a piece that never came
     records = dict(enumerate(divide(join(held.records.values()), pieces)))
     return _KnownRange(pieces, dict.fromkeys(records, end), held.seen, records)
