@@ -139,7 +139,12 @@ class KafkaRecordLog:
         self._ends = {}
         times = dict.fromkeys(parts, int(since * 1000))
         with kafka_errors():
+            if not self._parts:
+                self._consumer.unsubscribe()
+                return
             self._consumer.assign(self._parts)
+            if not parts:
+                return
             found = self._consumer.offsets_for_times(times, timeout_ms=self._timeout_ms)
             ends = self._consumer.end_offsets(parts, timeout_ms=self._timeout_ms)
             for part in parts:
@@ -148,6 +153,9 @@ class KafkaRecordLog:
 
     def poll(self, seconds: float) -> Sequence[bytes]:
         """See ``RecordLog``."""
+        if not self._parts:
+            time.sleep(seconds)
+            return []
         with kafka_errors():
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
         return [record.value or b"" for records in polled.values() for record in records]
@@ -156,6 +164,8 @@ class KafkaRecordLog:
         """See ``RecordLog``; a topic that was made again, or has new partitions, is another log."""
         if self._topics.describe(self._topic) != self._described:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
+        if not self._parts:
+            return True
         with kafka_errors():
             ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
         positions = self._positions()
