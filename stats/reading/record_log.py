@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _POLL_RECORDS = 500
 _POLL_SECONDS = 0.5
-LAST_RECORDS = 1000  # of a partition, however old they are
+LAST_RECORDS = 4000  # of a partition, however old they are: of every partition of the events
 
 
 @dataclass(frozen=True, slots=True)
