@@ -50,7 +50,7 @@ class ReaderPace:
     keep_seconds: float = 3600.0
     answer_seconds: float = 15.0
     check_seconds: float = 2.0
-    unasked_seconds: float = 900.0
+    unasked_seconds: float = 3600.0
 
 
 @dataclass(slots=True)
