@@ -87,7 +87,7 @@ class RangeLedger:
         if len(whole) == record.pieces:
             records = {}
         self._held[key] = _KnownRange(record.pieces, end, max(seen, held.seen), records)
-        self._watermark.take(record.topic_id, record.partition, record.through)
+        self._watermark.take(record.topic_id, record.partition, record.through, record.piece)
         return growth(held.records.get(record.piece), record)
 
     def forget_before(self, time: float) -> None:

@@ -153,5 +153,15 @@ def test_a_complete_range_does_not_count_again_in_other_pieces() -> None:
     assert [ledger.take(piece) for piece in divide(complete, 4)] == [None] * 4
 
 
+def test_what_is_known_waits_for_the_piece_that_lags() -> None:
+    first, second = records_of(14, (3, 4))
+    ledger = RangeLedger()
+    for piece in [*divide(first, 2), divide(second, 2)[1]]:
+        ledger.take(piece)
+    assert ledger.known_through() == first.through
+    ledger.take(divide(second, 2)[0])
+    assert ledger.known_through() == second.through
+
+
 def _nothing() -> Growth:
     return Growth(10, (), {}, 0, 0, 0)
