@@ -5,6 +5,7 @@ builds a new sink.
 """
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Protocol
 
 from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
@@ -15,6 +16,8 @@ from service.kafka import KafkaAddress, KafkaAwayError, Topic, Topics, close, ka
 from stats.errors import RecordTooLargeError
 
 MAX_RECORD_BYTES = 8_000_000  # of a window record, in the topic that is made for them
+
+_METADATA_MS = 5000  # added partitions are known after this time
 
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
@@ -41,24 +44,22 @@ class KafkaRecordSink:
         """Connects; raises ``KafkaAwayError``."""
         self._topic = topic
         self._seconds = address.request_seconds * 2
-        self._topics = Topics(address)
-        try:
-            self._topics.ensure(topic)
-            self._producer = producer(
-                address,
-                max_request_bytes=topic.max_message_bytes or MAX_RECORD_BYTES,
-                delivery_seconds=self._seconds,
-                max_block_ms=address.request_ms,
-            )
-        except BaseException:
-            self._topics.close()
-            raise
+        with closing(Topics(address)) as topics:
+            topics.ensure(topic)
+        self._producer = producer(
+            address,
+            max_request_bytes=topic.max_message_bytes or MAX_RECORD_BYTES,
+            delivery_seconds=self._seconds,
+            max_block_ms=address.request_ms,
+            metadata_max_age_ms=_METADATA_MS,
+        )
 
     def write(self, records: Sequence[WindowRecord]) -> None:
-        """See ``RecordSink``. Each record goes to all partitions that there are now, in pieces."""
-        _, partitions = self._topics.describe(self._topic.name)
+        """See ``RecordSink``. Each record goes to all partitions that are known, in pieces."""
         try:
             with kafka_errors():
+                # As the client knows them, which takes no other number.
+                partitions = sorted(self._producer.partitions_for(self._topic.name))
                 sent = [
                     self._producer.send(self._topic.name, encode(piece), partition=number)
                     for record in records
@@ -76,4 +77,3 @@ class KafkaRecordSink:
     def close(self) -> None:
         """Ends the producer."""
         close(self._producer, 1.0)
-        self._topics.close()

@@ -138,7 +138,9 @@ def test_after_partitions_were_added_each_range_is_whole_again_and_counted_once(
         until("they are there", 90, lambda: len(topics.describe(topic.name)[1]) == 7)
     assert partition_of("sentiment", 3) != partition_of("sentiment", 7)
     written.append(record(128))
-    sink.write(written[1:])  # as a worker does that begins again at its last commit
+    again = KafkaRecordSink(address, topic)
+    again.write(written[1:])  # as a worker does that begins again at its last commit
+    again.close()
     until("all is read", 90, lambda: known() == attempts(written))
     reader.close()
     log = KafkaRecordLog(address, 0.0, topic.name)
