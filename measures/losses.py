@@ -75,23 +75,29 @@ class MessageLosses:
         return ", ".join(said)
 
 
+@dataclass(slots=True)
 class Losses:
-    """Follows all gateways, record by record, in any order."""
+    """Follows all gateways, record by record, in any order.
 
-    def __init__(self) -> None:
-        self._gateways: dict[str, _Gateway] = {}
-        self._missing = 0
-        self._dropped: dict[str, dict[str, int]] = {}
+    Attributes:
+        gateways: by the name of their start.
+        missing: numbers of messages since ``begin``.
+        dropped: endpoint -> reason -> count, since then.
+    """
+
+    gateways: dict[str, _Gateway] = field(default_factory=dict)
+    missing: int = 0
+    dropped: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def take(self, record: WindowRecord) -> None:
         """Takes what a record says of its senders; harmless to repeat."""
         for name, sender in record.senders.items():
             if sender.numbers:
-                self._take(self._gateways.setdefault(name, _Gateway()), sender, record)
+                self._take(self.gateways.setdefault(name, _Gateway()), sender, record)
 
     def begin(self) -> None:
         """What was taken so far is the past: the counts begin at 0 here."""
-        self._missing, self._dropped = 0, {}
+        self.missing, self.dropped = 0, {}
 
     def settle(self, known_through: float) -> MessageLosses:
         """Looks for gaps among the numbers that must all be there by now.
@@ -102,16 +108,16 @@ class Losses:
         Args:
             known_through: Kafka's time up to which every partition has been folded, unix seconds.
         """
-        for gateway in self._gateways.values():
+        for gateway in self.gateways.values():
             self._settle(gateway, known_through)
         silent = sum(
             not gateway.ended and SILENT_SECONDS < known_through - gateway.heard <= SHOWN_SECONDS
-            for gateway in self._gateways.values()
+            for gateway in self.gateways.values()
         )
-        for name in sorted(self._gateways, key=self._find_heard)[:-MOST_GATEWAYS]:
-            del self._gateways[name]
-        dropped = {endpoint: dict(reasons) for endpoint, reasons in self._dropped.items()}
-        return MessageLosses(self._missing, dropped, silent)
+        for name in sorted(self.gateways, key=self._find_heard)[:-MOST_GATEWAYS]:
+            del self.gateways[name]
+        dropped = {endpoint: dict(reasons) for endpoint, reasons in self.dropped.items()}
+        return MessageLosses(self.missing, dropped, silent)
 
     def _take(self, gateway: _Gateway, sender: Sender, record: WindowRecord) -> None:
         largest = max(sender.numbers)
@@ -130,7 +136,7 @@ class Losses:
             gateway.waiting, gateway.ripe = {}, {}
 
     def _find_heard(self, name: str) -> float:
-        return self._gateways[name].heard
+        return self.gateways[name].heard
 
     def _drop(
         self, now: Mapping[str, Mapping[str, int]], before: Mapping[str, Mapping[str, int]]
@@ -139,7 +145,7 @@ class Losses:
             for reason, count in reasons.items():
                 more = count - before.get(endpoint, {}).get(reason, 0)
                 if more > 0:
-                    held = self._dropped.setdefault(endpoint, {})
+                    held = self.dropped.setdefault(endpoint, {})
                     held[reason] = held.get(reason, 0) + more
 
     def _settle(self, gateway: _Gateway, known_through: float) -> None:
@@ -160,5 +166,5 @@ class Losses:
         seen = {number for number in gateway.ahead if number <= largest}
         gateway.ahead -= seen
         if largest > before:
-            self._missing += largest - before - len(seen)
+            self.missing += largest - before - len(seen)
             gateway.settled = largest

@@ -119,6 +119,13 @@ class Rhythm:
         self.totals: Floats = np.zeros((*shape, slots, buckets))
         self.days: Floats = np.zeros(slots)
 
+    @classmethod
+    def of(cls, totals: Floats, days: Floats) -> Self:
+        """One that was learnt before."""
+        found = cls(0, 0)
+        found.totals, found.days = totals, days
+        return found
+
     def learn(self, slot: int, counts: ArrayLike) -> None:
         """Adds ``[..., buckets]`` counts of one day's quarter-hour; an empty one is no day."""
         found = np.asarray(counts, dtype=np.float64)

@@ -249,7 +249,11 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class EndpointBoard:
-    """One endpoint. ``refusals`` are those of the counters: since ``Board.since``."""
+    """One endpoint.
+
+    ``refusals`` are those of the counters, since ``since``. ``until``: what came later is not in
+    it, for another process counts it; 0: it is as new as the board. Both in unix seconds.
+    """
 
     name: str
     series: tuple[Series, ...] = ()
@@ -257,6 +261,8 @@ class EndpointBoard:
     accuracy: tuple[Accuracy, ...] = ()
     origins: tuple[Origin, ...] = ()
     refusals: Mapping[str, int] = field(default_factory=dict)  # "503 overloaded" -> count
+    since: float = 0.0
+    until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

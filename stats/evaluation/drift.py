@@ -9,8 +9,8 @@ keeps nothing on disk.
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ from stats.evaluation.drift_counts import (
     reference_counts,
     tested_of,
 )
-from stats.evaluation.usual import UsualTraffic, UsualWatch
+from stats.evaluation.usual import ComparedTraffic, UsualTraffic, UsualWatch
 
 DAY_SECONDS = 86_400.0
 MOST_POINTS = 1440
@@ -113,12 +113,27 @@ class _Pending:
     counts: dict[str, Sparse] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class KnownDrift:
+    """All that changes in a ``DriftWatch``."""
+
+    through: float
+    texts: int
+    pending: _Pending | None
+    watched: dict[str, _StatisticWatch]
+    usual: ComparedTraffic
+
+    def points(self) -> dict[str, tuple[DriftPoint, ...]]:
+        """The charts, by statistic as ``VersionDrift`` names them."""
+        own = {name: tuple(one.points) for name, one in self.watched.items()}
+        return own | self.usual.points()
+
+
 class DriftWatch:
     """One version of one endpoint.
 
     Attributes:
         through: end of the last drift window, unix seconds.
-        learning_from: earlier windows were learnt from before, and are only looked at.
     """
 
     def __init__(
@@ -148,7 +163,6 @@ class DriftWatch:
             features: of rows of a table and of its answers, with the counts of its own rows.
         """
         self.through = 0.0
-        self.learning_from = 0.0
         self._version = version
         self._package = package
         self._profile = profile
@@ -213,38 +227,31 @@ class DriftWatch:
             learns_time=self._usual.learning(),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """What reading the windows of a day again can't tell: what was learnt before."""
-        return {
-            "through": self.through,
-            "statistics": {
-                name: {
-                    "buckets": list(one.layout.names),
-                    "ordered": one.layout.ordered,
-                    "reference": None if one.reference is None else one.reference.tolist(),
-                    "learnt": one.learnt.tolist(),
-                    "learnt_seconds": one.learnt_seconds,
-                    "calibration": one.calibration.to_json(),
-                }
-                for name, one in self._watched.items()
-            },
-        }
+    def known(self) -> KnownDrift:
+        """What another process goes on from; what it is made of goes on changing."""
+        return KnownDrift(
+            self.through, self._texts, self._pending, self._watched, self._usual.known
+        )
 
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Goes on from what ``to_json`` told; windows up to then are not learnt from again.
+    def told(self) -> VersionDrift:
+        """``result`` without the charts, which ``KnownDrift.points`` has."""
+        found = self.result()
+        bare = (replace(statistic, history=()) for statistic in found.statistics)
+        return replace(found, statistics=tuple(bare))
+
+    def restore(self, known: KnownDrift) -> None:
+        """Goes on from what another one knew; it belongs to this one from now on.
 
         Raises:
-            KeyError, TypeError, ValueError: it told nothing of the kind.
+            ValueError: it is of other buckets.
         """
-        restored = {
-            str(name): _restore_watch(item, self._watched.get(name))
-            for name, item in data["statistics"].items()
-        }
-        through = float(data["through"])
-        for one in restored.values():
-            self._begin(one)
-        self._watched |= restored
-        self.learning_from = through
+        for name, one in known.watched.items():
+            mine = self._watched.get(name)
+            if mine is not None and mine.layout != one.layout:
+                raise ValueError(f"{one.layout.names} are other buckets than {mine.layout.names}")
+        self.through, self._texts, self._pending = known.through, known.texts, known.pending
+        self._watched |= known.watched
+        self._usual.known = known.usual
 
     def _watch(self, name: str, layout: BucketLayout, reference: Floats | None) -> None:
         empty = np.zeros(len(layout.names))
@@ -293,9 +300,8 @@ class DriftWatch:
 
     def _learn(self, one: _StatisticWatch, counts: Floats, seconds: float) -> None:
         """Makes a reference of the first day, for want of one."""
-        if self.through > self.learning_from:
-            one.learnt = one.learnt + counts
-            one.learnt_seconds += seconds
+        one.learnt = one.learnt + counts
+        one.learnt_seconds += seconds
         if one.learnt_seconds >= self._settings.calibration_seconds:
             one.reference = one.learnt
             self._begin(one)
@@ -312,8 +318,7 @@ class DriftWatch:
         one.shown = _monitors(psi, found, threshold, ready)
         best = max(one.shown, key=lambda monitor: monitor.ratio)
         one.points.append(DriftPoint(self.through, best.psi, best.ratio))
-        if self.through > self.learning_from:
-            self._calibrate(one, found, seconds, quiet=best.ratio <= 1)
+        self._calibrate(one, found, seconds, quiet=best.ratio <= 1)
 
     def _calibrate(
         self, one: _StatisticWatch, found: Floats, seconds: float, *, quiet: bool
@@ -368,26 +373,3 @@ def _bin_names(layout: BucketLayout, bins: Bins) -> Iterator[str]:
     for number in range(bins.count):
         members = np.flatnonzero(bins.group == number).tolist()
         yield layout.bin_name(members)
-
-
-def _restore_watch(item: Mapping[str, Any], known: _StatisticWatch | None) -> _StatisticWatch:
-    layout = BucketLayout(tuple(str(one) for one in item["buckets"]), ordered=bool(item["ordered"]))
-    if known is not None and known.layout != layout:
-        raise ValueError(f"{layout.names} are other buckets than {known.layout.names}")
-    reference = None if known is None else known.reference
-    if reference is None and item["reference"] is not None:
-        reference = _vector(item["reference"], layout)
-    return _StatisticWatch(
-        layout=layout,
-        reference=reference,
-        learnt=_vector(item["learnt"], layout),
-        learnt_seconds=float(item["learnt_seconds"]),
-        calibration=ChiSquareCalibration.of_json(item["calibration"]),
-    )
-
-
-def _vector(counts: Any, layout: BucketLayout) -> Floats:  # noqa: ANN401 - out of a JSON file
-    found = np.array(counts, dtype=np.float64)
-    if found.shape != (len(layout.names),):
-        raise ValueError(f"{found.shape} are not counts of {len(layout.names)} buckets")
-    return found

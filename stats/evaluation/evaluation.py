@@ -1,26 +1,31 @@
 """Everything that the evaluate role holds: counters, windows, drift. One owner, one step at a time.
 
-What it knows follows from the log of window records, so that a process that was killed reads them
-again; only the calibration of drift, from days that are not read again, is kept by
-``stats.evaluation.calibration_store``. No I/O; the clock is passed in.
+What it knows of an endpoint follows from its pieces of the window records and nothing else, and can
+be told and taken over at any time, with how far each range was counted: whoever goes on counts each
+record once. No I/O; the clock is passed in.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from contracts.endpoint import Arm, ModelEndpoint
 from contracts.metrics import OTHER
 from contracts.windows import WindowRecord
+from measures.dividing import COMMON, names_in, part_of, partition_of
 from measures.increments import Growth, RangeLedger
-from measures.losses import Losses, MessageLosses
+from measures.losses import MessageLosses
+from measures.watermark import Watermark
 from stats.evaluation.board import MINUTES_SECONDS, Board, EndpointBoard, Origin, VersionDrift
-from stats.evaluation.drift import DriftSettings, DriftWatch
+from stats.evaluation.drift import DriftSettings, DriftWatch, KnownDrift
 from stats.evaluation.history import ClosedWindow, History, Slot
+from stats.evaluation.known import CommonState, EndpointState, PartitionState
 from stats.evaluation.references import References
 from stats.evaluation.totals import ArmKey, SeriesLimits, TrafficTotals
-from stats.evaluation.usual import UsualTraffic, preprocessing_of
+from stats.evaluation.usual import KnownUsual, UsualTraffic, preprocessing_of
+
+_T = TypeVar("_T")
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +42,7 @@ KNOWN_REASONS = (
 )
 
 _Watch = tuple[str, str, str]  # endpoint, version, package
-_USUAL = "usual:"  # before the keys of what is usual, among those of versions
+_Usual = tuple[str, str, str]  # endpoint, "texts" or "answers", digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,9 @@ class Evaluation:
 
     Attributes:
         totals: the counters.
-        since: when they began at 0, unix seconds; 0 while what is old is still being read.
-        lost: what gateways sent since then and is not in the log, as of the last look.
+        since: when all that there was had been read, unix seconds; 0 before.
+        lost: what gateways sent and is not in the log, as of the last look.
+        changed: endpoints of which something was counted since their state was told.
     """
 
     def __init__(
@@ -70,9 +76,9 @@ class Evaluation:
         references: References,
         drift: DriftSettings,
         pace: WindowTiming,
-        calibrations: Mapping[str, Any] | None = None,
         *,
         most: SeriesLimits = SeriesLimits(),  # noqa: B008 - it is frozen
+        partitions: int = 1,
     ) -> None:
         """Begins with nothing.
 
@@ -80,45 +86,128 @@ class Evaluation:
             references: manifests of packages.
             drift: how drift is judged.
             pace: when windows are closed.
-            calibrations: what ``to_json`` told of an earlier process.
             most: how many arms and versions are told apart.
+            partitions: of the topic of window records.
         """
         self.totals = TrafficTotals(most, pace.keep_seconds)
         self._most = most
+        self._partitions = partitions
         self.since = 0.0
         self.lost = MessageLosses()
-        self._losses = Losses()
+        self.changed: set[str] = set()
+        self._common = CommonState()
+        self._watermarks: dict[int, Watermark] = {}
         self._references = references
         self._drift = drift
         self._pace = pace
-        told = dict(calibrations or {})
-        self._usual_told = {key: told.pop(key) for key in [*told] if key.startswith(_USUAL)}
-        self._usual: dict[str, UsualTraffic] = {}  # used last, last
-        self._calibrations = told
-        self._ledger = RangeLedger()
+        self._usual_told: dict[_Usual, KnownUsual] = {}
+        self._usual: dict[_Usual, UsualTraffic] = {}  # used last, last
+        self._known: dict[_Watch, KnownDrift] = {}  # of what is not watched (yet)
+        self._ledgers: dict[str, RangeLedger] = {}
+        self._began: dict[str, float] = {}
         self._history = History()
         self._waiting: list[ClosedWindow] = []  # for a reference
         self._watches: dict[_Watch, DriftWatch] = {}
         self._packages: dict[_Watch, float] = {}  # when it was last routed to or counted
         self._endpoints: dict[str, float] = {}  # when it was last there
 
-    def take(self, records: Iterable[WindowRecord], now: float) -> None:
-        """Counts what each record adds to those before it."""
+    def take(self, records: Iterable[WindowRecord], now: float, partition: int = 0) -> None:
+        """Counts what each piece of a partition adds to those before it."""
+        watermark = self._watermarks.setdefault(partition, Watermark())
         for record in records:
-            self._losses.take(record)
-            growth = self._ledger.take(record)
-            if growth is None:
-                continue
-            self._keep(growth, now)
-            if self.since:
-                self.totals.add(growth, now)
+            watermark.take(record.topic_id, record.partition, record.through)
+            if record.pieces == 1 < self._partitions:
+                continue  # of a time when records were not divided: it is not whole here
+            if partition == COMMON:
+                self._common.losses.take(record)
+                self._add(self._common.ledger.take(part_of(record, "")), now)
+            for name in names_in(record):
+                if partition_of(name, self._partitions) == partition:
+                    self.take_part(name, record, now)
+
+    def take_part(self, name: str, record: WindowRecord, now: float) -> None:
+        """Counts what a record says of one endpoint, if that was not counted before."""
+        growth = self._ledgers.setdefault(name, RangeLedger()).take(part_of(record, name))
+        if growth is not None:
+            self._began.setdefault(name, now)
+            self.changed.add(name)
+            self._add(growth, now)
 
     def begin(self, now: float) -> None:
-        """What was taken so far is the past: the counters begin at 0 here. Harmless to repeat."""
+        """All that there was is read. Harmless to repeat."""
         if not self.since:
             self.since = now
-            self._losses.settle(self._ledger.known_through())
-            self._losses.begin()
+            if not self._common.is_resumed:  # what was lost before anybody looked is not told
+                self._common.losses.settle(self.known_through())
+                self._common.losses.begin()
+                self._common.is_resumed = True
+
+    def known_through(self) -> float:
+        """The time up to which every partition has been folded, and read here."""
+        known = (mark.known_until() for mark in self._watermarks.values())
+        return min(known, default=0.0)
+
+    def state(self, name: str, now: float) -> EndpointState:
+        """What another process goes on from; what it is made of goes on changing."""
+        watches = {key: watch.known() for key, watch in self._watches.items() if key[0] == name}
+        usual = {key: one.known() for key, one in self._usual.items() if key[0] == name}
+        known = {key: one for key, one in self._known.items() if key[0] == name}
+        told = {key: one for key, one in self._usual_told.items() if key[0] == name}
+        return EndpointState(
+            name=name,
+            at=now,
+            began=self._began.get(name, now),
+            ledger=self._ledgers[name],
+            arms={key: arm for key, arm in self.totals.arms.items() if key.endpoint == name},
+            refusals=self.totals.refusals.get(name, {}),
+            history=self._history.of(name),
+            waiting=[closed for closed in self._waiting if closed.slot.endpoint == name],
+            watches={key[1:]: one for key, one in (known | watches).items()},
+            watched={key[1:] for key in watches},
+            usual={key[1:]: one for key, one in (told | usual).items()},
+            drift={key[1:]: self._watches[key].told() for key in watches},
+            origins=[self._origin(*key[1:]) for key in sorted(self._packages) if key[0] == name],
+        )
+
+    def adopt(self, state: EndpointState, now: float) -> None:
+        """Goes on with an endpoint from what another process told of it."""
+        name = state.name
+        self._began[name], self._ledgers[name] = state.began, state.ledger
+        self.totals.adopt(name, state.arms, state.refusals, now)
+        self._history.adopt(state.history)
+        self._waiting += state.waiting
+        self._known |= {(name, *key): known for key, known in state.watches.items()}
+        self._usual_told |= {(name, *key): known for key, known in state.usual.items()}
+        for version, package in state.watched:
+            self._packages[name, version, package] = now
+
+    def partition_state(self, partition: int) -> PartitionState:
+        """The same of a partition, with what is of no endpoint if that lies there."""
+        common = None
+        if partition == COMMON:
+            totals, common = self.totals, self._common
+            common.counts = (totals.skipped, totals.copies, totals.mistimed)
+        return PartitionState(self._watermarks.get(partition, Watermark()), common)
+
+    def adopt_partition(self, partition: int, state: PartitionState) -> None:
+        """Goes on with a partition."""
+        self._watermarks[partition] = state.watermark
+        if state.common is not None:
+            self._common, totals = state.common, self.totals
+            totals.skipped, totals.copies, totals.mistimed = state.common.counts
+
+    def forget(self, now: float) -> list[str]:
+        """Drops endpoints that are gone for a day; their names."""
+        oldest = now - MINUTES_SECONDS - 2 * self._pace.keep_seconds
+        gone = []
+        for name, ledger in [*self._ledgers.items()]:
+            ledger.forget_before(oldest)
+            seen = max((known.seen for known in ledger.newest.values()), default=0.0)
+            if max(seen, self._endpoints.get(name, 0.0)) < oldest:
+                del self._ledgers[name]
+                self._known = {key: one for key, one in self._known.items() if key[0] != name}
+                gone.append(name)
+        return gone
 
     def look(self, endpoints: Sequence[ModelEndpoint], now: float, *, connected: bool) -> Board:
         """Closes windows, looks at drift, and says what is known.
@@ -130,9 +219,12 @@ class Evaluation:
         """
         self._see_routes(endpoints, now)
         if self.since:
-            self.lost = self._losses.settle(self._ledger.known_through())
-            through = min(now, self._ledger.known_through()) - self._pace.lateness_seconds
+            self.lost = self._common.losses.settle(self.known_through())
+            through = min(now, self.known_through()) - self._pace.lateness_seconds
             until = max(through, now - self._pace.longest_wait_seconds)
+            for endpoint, version, package in [*self._packages]:
+                if (endpoint, version, package) in self._known:
+                    self._watch_of(Slot(endpoint, version, package, Arm.STABLE))
             self._watch(self._history.close(until), now)
             for watch in self._watches.values():
                 watch.flush(until)
@@ -153,17 +245,13 @@ class Evaluation:
             if name == OTHER or self._endpoints.get(name, 0.0) >= oldest
         }
 
-    def to_json(self) -> dict[str, Any]:
-        """The calibration of drift, of what is watched or was lately; and what is usual."""
-        calibrations = {"/".join(key): watch.to_json() for key, watch in self._watches.items()}
-        usual = {key: one.to_json() for key, one in self._usual.items()}
-        return {**self._calibrations, **calibrations, **self._usual_told, **usual}
-
-    def _keep(self, growth: Growth, now: float) -> None:
+    def _add(self, growth: Growth | None, now: float) -> None:
+        if growth is None:
+            return
         for aggregate in growth.aggregates:
-            kept = self._history.add(aggregate, growth.window_seconds, now)
-            if not kept and self.since:
+            if not self._history.add(aggregate, growth.window_seconds, now):
                 self.totals.note_overflow("windows", sum(aggregate.statuses.values()))
+        self.totals.add(growth, now)
 
     def _see_routes(self, endpoints: Sequence[ModelEndpoint], now: float) -> None:
         for endpoint in endpoints:
@@ -184,6 +272,7 @@ class Evaluation:
             if found.slot.arm not in WATCHED_ARMS:
                 continue
             watch = self._watch_of(found.slot)
+            self.changed.add(found.slot.endpoint)
             if watch is not None:
                 watch.see(found.window.aggregate(), found.window.seconds)
                 self._packages[_key(found.slot)] = now
@@ -221,25 +310,21 @@ class Evaluation:
                 words=known.words,
                 features=() if manifest is None else (*manifest.features, *manifest.answers),
             )
-            self._restore(key, watch)
+            known_drift = self._known.pop(key, None)
+            if known_drift is not None:
+                _restore(watch.restore, known_drift, slot.endpoint, slot.version)
             self._watches[key] = watch
         return watch
 
     def _usual_of(self, endpoint: str, kind: str, digest: str) -> UsualTraffic:
         """What is usual of an endpoint's texts or answers; begun if nothing is known of it."""
-        key = f"{_USUAL}{endpoint}/{kind}/{digest}"
+        key = endpoint, kind, digest
         usual = self._usual.pop(key, None)
         told = self._usual_told.pop(key, None)
         if usual is None:
             usual = self._drift.begin_usual()
-            try:
-                if told is not None:
-                    usual.restore(told)
-            except (KeyError, TypeError, ValueError, IndexError) as error:
-                log.warning(
-                    "what was usual can't be used; it is learnt again",
-                    extra={"endpoint": endpoint, "of": kind, "reason": str(error)},
-                )
+            if told is not None:
+                _restore(usual.restore, told, endpoint, kind)
         self._usual[key] = usual
         most = 2 * self._most.versions  # the one that was not used for longest is forgotten
         for kept in (self._usual_told, self._usual):
@@ -247,30 +332,16 @@ class Evaluation:
                 del kept[next(iter(kept))]
         return usual
 
-    def _restore(self, key: _Watch, watch: DriftWatch) -> None:
-        told = self._calibrations.get("/".join(key))
-        if told is None:
-            return
-        try:
-            watch.restore(told)
-        except (KeyError, TypeError, ValueError) as error:
-            log.warning(
-                "the drift calibration can't be used; the version is calibrated again",
-                extra={"endpoint": key[0], "version": key[1], "reason": str(error)},
-            )
-
     def _forget(self, now: float) -> None:
         self._history.forget(now)
-        if self.since:
-            self._ledger.forget_before(now - MINUTES_SECONDS - 2 * self._pace.keep_seconds)
         oldest = now - max(self._pace.keep_seconds, self._pace.longest_wait_seconds)
         for key in [key for key, seen in self._packages.items() if seen < oldest]:
             del self._packages[key]
             watch = self._watches.pop(key, None)
             if watch is not None:
-                self._calibrations["/".join(key)] = watch.to_json()
-                if len(self._calibrations) > 4 * self._most.versions:
-                    del self._calibrations[next(iter(self._calibrations))]
+                self._known[key] = watch.known()
+                if len(self._known) > 4 * self._most.versions:
+                    del self._known[next(iter(self._known))]
 
     def _board(self, now: float, *, connected: bool) -> Board:
         boards: dict[str, EndpointBoard] = {}
@@ -290,9 +361,9 @@ class Evaluation:
                 name,
                 **{part: tuple(items) for part, items in found.items()},
                 refusals=dict(self.totals.refusals.get(name, {})),
+                since=self._began.get(name, 0.0),
             )
-        through = self._ledger.known_through()
-        return Board(now, self.since, through, connected=connected, by_endpoint=boards)
+        return Board(now, self.since, self.known_through(), connected=connected, by_endpoint=boards)
 
     def _origin(self, version: str, package: str) -> Origin:
         known = self._references.of(package)
@@ -308,6 +379,16 @@ class Evaluation:
             task=manifest.task.value,
             precision=manifest.precision.value,
             labels=manifest.labels,
+        )
+
+
+def _restore(restore: Callable[[_T], None], known: _T, endpoint: str, of: str) -> None:
+    try:
+        restore(known)
+    except ValueError as error:
+        log.warning(
+            "what was learnt can't be used; it is learnt again",
+            extra={"endpoint": endpoint, "of": of, "reason": str(error)},
         )
 
 

@@ -5,8 +5,7 @@ counted into it, and only drift, which looks once, has not seen it. Sums are exa
 is passed in.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import msgspec
 
 from contracts.endpoint import Arm
 from contracts.statistics import Statistic
-from contracts.windows import MICRO, UnkWordCounts, WindowAggregate
+from contracts.windows import MICRO, EvidenceCounts, UnkWordCounts, WindowAggregate
 from measures.merging import add, merge
 from measures.trust import ScoredFeedback, Trust, interval
 from stats.evaluation.board import (
@@ -68,18 +67,28 @@ class _Answers:
 
 
 @dataclass(slots=True)
-class _ArmHistory:
+class ArmHistory:
+    """One arm's; ``closed``: up to which windows were closed, unix seconds."""
+
     windows: dict[int, Window] = field(default_factory=dict)
     minutes: dict[int, Window] = field(default_factory=dict)
-    answers: defaultdict[int, _Answers] = field(default_factory=lambda: defaultdict(_Answers))
+    answers: dict[int, _Answers] = field(default_factory=dict)
+    closed: float = 0.0
 
 
 class History:
     """All arms' windows."""
 
-    def __init__(self) -> None:
-        self._kept: dict[Slot, _ArmHistory] = {}
-        self._closed = 0.0  # up to which windows were closed
+    def __init__(self, kept: Mapping[Slot, ArmHistory] | None = None) -> None:
+        self._kept = dict(kept or {})
+
+    def of(self, endpoint: str) -> dict[Slot, ArmHistory]:
+        """What is kept of an endpoint; it goes on changing."""
+        return {slot: kept for slot, kept in self._kept.items() if slot.endpoint == endpoint}
+
+    def adopt(self, kept: Mapping[Slot, ArmHistory]) -> None:
+        """Goes on with what another one kept of an endpoint."""
+        self._kept |= kept
 
     def add(self, aggregate: WindowAggregate, seconds: int, now: float) -> bool:
         """Counts what an aggregate gained; False if it is too old, too far ahead or one too many.
@@ -96,7 +105,12 @@ class History:
         if kept is None:
             if len(self._kept) >= MOST_SLOTS:
                 return False
-            kept = self._kept[slot] = _ArmHistory()
+            kept = self._kept[slot] = ArmHistory()
+        # What rollouts are judged by is told to nobody here.
+        pairs, equal = aggregate.evidence.pairs, aggregate.evidence.pairs_equal
+        aggregate = msgspec.structs.replace(
+            aggregate, evidence=EvidenceCounts(pairs=pairs, pairs_equal=equal)
+        )
         _count(kept.windows, aggregate, aggregate.start, seconds)
         minute = aggregate.start - aggregate.start % MINUTE_SECONDS
         # Words that became UNK stay with the last hour: their sums have no bound of their own. So
@@ -105,7 +119,7 @@ class History:
             aggregate, unk_words=UnkWordCounts(), topics={}, vectors={}
         )
         _count(kept.minutes, wordless, minute, max(seconds, MINUTE_SECONDS))
-        _answer(kept.answers[minute], aggregate)
+        _answer(kept.answers.setdefault(minute, _Answers()), aggregate)
         return True
 
     def close(self, until: float) -> list[ClosedWindow]:
@@ -114,15 +128,16 @@ class History:
             ClosedWindow(slot, window)
             for slot, kept in self._kept.items()
             for window in kept.windows.values()
-            if self._closed < window.start + window.seconds <= until
+            if kept.closed < window.start + window.seconds <= until
         ]
-        self._closed = max(self._closed, until)
+        for kept in self._kept.values():
+            kept.closed = max(kept.closed, until)
         return sorted(found, key=lambda closed: (closed.end, closed.slot))
 
     def forget(self, now: float) -> None:
         """Drops what is older than the board shows."""
         for slot, kept in list(self._kept.items()):
-            _drop(kept.windows, min(now - WINDOWS_SECONDS, self._closed))
+            _drop(kept.windows, min(now - WINDOWS_SECONDS, kept.closed))
             _drop(kept.minutes, now - MINUTES_SECONDS)
             for start in [start for start in kept.answers if start not in kept.minutes]:
                 del kept.answers[start]
@@ -133,7 +148,7 @@ class History:
         """Every arm's closed windows, sorted by slot."""
         for slot in sorted(self._kept):
             kept = self._kept[slot]
-            yield Series(*slot, self._list_shown(kept.windows), self._list_shown(kept.minutes))
+            yield Series(*slot, _list_shown(kept, kept.windows), _list_shown(kept, kept.minutes))
 
     def accuracy(self, now: float) -> Iterator[tuple[Slot, Accuracy]]:
         """Every arm's accuracy over the last hour, if anything is known of it."""
@@ -149,12 +164,11 @@ class History:
             if total.scores or total.feedback:
                 yield slot, _accuracy(slot, total, day)
 
-    def _list_shown(self, windows: dict[int, Window]) -> tuple[Window, ...]:
-        return tuple(
-            windows[start]
-            for start in sorted(windows)
-            if start + windows[start].seconds <= self._closed
-        )
+
+def _list_shown(kept: ArmHistory, windows: dict[int, Window]) -> tuple[Window, ...]:
+    return tuple(
+        windows[start] for start in sorted(windows) if start + windows[start].seconds <= kept.closed
+    )
 
 
 def _count(

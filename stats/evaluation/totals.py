@@ -139,6 +139,19 @@ class TrafficTotals:
         """An endpoint that exists: its refusals are at 0 until they are counted."""
         self._count_refused(endpoint, dict.fromkeys(reasons, 0), now)
 
+    def adopt(
+        self,
+        endpoint: str,
+        arms: Mapping[ArmKey, ArmTotals],
+        refusals: Mapping[str, int],
+        now: float,
+    ) -> None:
+        """Goes on with an endpoint's counters from where another process had them."""
+        self.arms |= arms
+        if refusals:
+            self.refusals[endpoint] = dict(refusals)
+            self._refused_at[endpoint] = now
+
     def note_overflow(self, what: str, amount: int) -> None:
         """Counts what another part had no room for."""
         self.overflow[what] += amount

@@ -3,8 +3,7 @@
 ``UsualTraffic`` is what was learnt: a rhythm of each statistic and how far windows lie from it
 without drift. It belongs to an endpoint and to what makes numbers of its texts (the package's
 tokeniser), so that a release which leaves that as it was goes on with it; what a model answers
-belongs to the package. ``UsualWatch`` compares one version's windows with it. Pure; it keeps
-nothing on disk.
+belongs to the package. ``UsualWatch`` compares one version's windows with it. Pure.
 
 A quarter-hour is learnt two hours after it ended, and left out if something was found since it
 began: what drifts must not become usual at once. What lasts for a week is usual from then on.
@@ -15,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -105,7 +104,7 @@ class LearntStatistic:
         found_at: end of the last window that was significant, unix seconds.
         found_since: when that drift began.
         today: monitors of the version that was looked at last: how today differs is no version's
-            own. It is not stored, since the windows of a day are read again.
+            own.
     """
 
     layout: BucketLayout
@@ -139,12 +138,24 @@ class LearntStatistic:
         return begin - self.found_since >= _ACCEPTED_SECONDS
 
 
+@dataclass(slots=True)
+class KnownUsual:
+    """All that changes in a ``UsualTraffic``, and of which week it is."""
+
+    zone: str
+    apart: tuple[int, ...]
+    through: float
+    statistics: dict[str, LearntStatistic]
+    score_nulls: dict[str, list[ScoreNull]]
+    past_differences: dict[str, PastDifferences]
+    tests_today: dict[str, ClassifierTest]
+
+
 class UsualTraffic:
     """What is usual for one endpoint's texts, or for one package's answers.
 
     Attributes:
         through: up to when quarter-hours were learnt, unix seconds.
-        calibrated_through: up to when windows were learnt from.
     """
 
     def __init__(
@@ -162,8 +173,6 @@ class UsualTraffic:
         self.day_seconds = day_seconds
         self.seconds_per_alarm = seconds_per_alarm
         self.through = 0.0
-        self.calibrated_through = 0.0
-        self.calibrating_from = 0.0  # earlier windows were learnt from before this process
         self.statistics: dict[str, LearntStatistic] = {}
         self.score_nulls = {name: [ScoreNull.begin()] * week.kinds for name in TESTED}
         self.past_differences = {
@@ -213,9 +222,6 @@ class UsualTraffic:
         self, one: LearntStatistic, found: Floats, when: DriftWindow, *, quiet: bool
     ) -> None:
         """From a day of windows, and then from such after which a hundred more were quiet."""
-        if when.end <= self.calibrating_from:
-            return
-        self.calibrated_through = max(self.calibrated_through, when.end)
         seen = one.calibrations[when.kind].seconds.item()
         if seen < self.day_seconds:
             self._calibrate(one, when.kind, found, when.seconds)
@@ -230,15 +236,13 @@ class UsualTraffic:
         self, name: str, test: ClassifierTest, when: DriftWindow, *, quiet: bool
     ) -> None:
         """The same of a classifier test's scores, and of how days differ: of the last weeks."""
-        if when.end <= self.calibrating_from or not quiet:
+        if not quiet:
             return
         null, past = self.score_nulls[name][when.kind], self.past_differences.get(name)
         if past is not None:
-            self.calibrated_through = max(self.calibrated_through, when.end)
             more = past.after(test.learnt, when.seconds, self.day_seconds)
             self.past_differences[name] = more
         if null.seconds < self.most_seconds:
-            self.calibrated_through = max(self.calibrated_through, when.end)
             self.score_nulls[name][when.kind] = null.after(test.scores, when.seconds)
 
     @property
@@ -250,95 +254,35 @@ class UsualTraffic:
     def _calibrate(one: LearntStatistic, kind: int, found: Floats, seconds: float) -> None:
         one.calibrations[kind] = one.calibrations[kind].after(found, seconds)
 
-    def to_json(self) -> dict[str, Any]:
-        """What was learnt, but for the last two hours."""
-        return {
-            "through": self.through,
-            "calibrated_through": self.calibrated_through,
-            "zone": str(self.week.zone),
-            "apart": list(self.week.apart),
-            "statistics": {name: _to_plain(one) for name, one in self.statistics.items()},
-            **{
-                name: [null.to_json() for null in nulls] for name, nulls in self.score_nulls.items()
-            },
-            "past_differences": {
-                name: past.to_json() for name, past in self.past_differences.items()
-            },
-        }
+    def known(self) -> KnownUsual:
+        """What another process goes on from; what it is made of goes on changing."""
+        return KnownUsual(
+            str(self.week.zone),
+            self.week.apart,
+            self.through,
+            self.statistics,
+            self.score_nulls,
+            self.past_differences,
+            self.tests_today,
+        )
 
-    def restore(self, data: Mapping[str, Any]) -> None:
-        """Goes on from what ``to_json`` told.
+    def restore(self, known: KnownUsual) -> None:
+        """Goes on from what another one knew; it belongs to this one from now on.
 
         Raises:
-            KeyError, TypeError, ValueError: it told nothing of the kind, or of another week.
+            ValueError: it is of another week, or of other buckets.
         """
-        if (data["zone"], tuple(data["apart"])) != (str(self.week.zone), self.week.apart):
+        if (known.zone, known.apart) != (str(self.week.zone), self.week.apart):
             raise ValueError("the time zone or the days apart were others")
-        statistics = {
-            str(name): _read(item, self.week) for name, item in data["statistics"].items()
-        }
-        told = {name: [ScoreNull.of_json(each) for each in data[name]] for name in TESTED}
-        for name, nulls in told.items():
-            if len(nulls) != self.week.kinds:
-                raise ValueError(f"{len(nulls)} nulls of {name} are not one a kind of day")
-        past = {
-            name: PastDifferences.of_json(data["past_differences"][name])
-            for name in self.past_differences
-        }
-        for name, one in past.items():
-            known = self.past_differences[name]
-            if (one.kept.shape, one.ages.shape) != (known.kept.shape, known.ages.shape):
-                raise ValueError(f"{one.kept.shape} past differences of {name} do not fit")
-        self.score_nulls |= told
-        self.past_differences |= past
-        self.through = float(data["through"])
-        self.calibrating_from = self.calibrated_through = float(data["calibrated_through"])
-        self.statistics = statistics
-
-
-def _to_plain(one: LearntStatistic) -> dict[str, Any]:
-    known = np.flatnonzero(one.rhythm.days)
-    return {
-        "buckets": list(one.layout.names),
-        "ordered": one.layout.ordered,
-        "seconds": one.seconds,
-        "group": None if one.group is None else list(one.group),
-        "floor": one.floor,
-        "calibrations": [each.to_json() for each in one.calibrations],
-        "found": [one.found_at, one.found_since],
-        "days": {str(slot): one.rhythm.days[slot].item() for slot in known.tolist()},
-        # Rounded: a reference need not be exact to more than a hundredth of a text.
-        "counts": {
-            str(slot): np.round(one.rhythm.totals[slot], 2).tolist() for slot in known.tolist()
-        },
-    }
-
-
-def _read(item: Mapping[str, Any], week: Week) -> LearntStatistic:
-    layout = BucketLayout(
-        tuple(str(name) for name in item["buckets"]), ordered=bool(item["ordered"])
-    )
-    rhythm = Rhythm(week.slots, len(layout.names))
-    for slot, days in item["days"].items():
-        rhythm.days[int(slot)] = float(days)
-        rhythm.totals[int(slot)] = np.array(item["counts"][slot], dtype=np.float64)
-    group = None if item["group"] is None else tuple(int(at) for at in item["group"])
-    if group is not None and len(group) != len(layout.names):
-        raise ValueError(f"{len(group)} buckets are in bins, of {len(layout.names)}")
-    found_at, found_since = item["found"]
-    calibrations = [ChiSquareCalibration.of_json(each) for each in item["calibrations"]]
-    if len(calibrations) != week.kinds:
-        raise ValueError(f"{len(calibrations)} calibrations are not one a kind of day")
-    return LearntStatistic(
-        layout,
-        rhythm,
-        seconds=float(item["seconds"]),
-        group=group,
-        floor=float(item["floor"]),
-        calibrations=calibrations,
-        found_at=float(found_at),
-        found_since=float(found_since),
-    )
+        mine, told = (
+            {name: (one.kept.shape, one.ages.shape) for name, one in differences.items()}
+            for differences in (self.past_differences, known.past_differences)
+        )
+        if mine != told or known.score_nulls.keys() != self.score_nulls.keys():
+            raise ValueError("what the classifier tests count was another")
+        self.through, self.statistics = known.through, known.statistics
+        self.score_nulls, self.past_differences = known.score_nulls, known.past_differences
+        self.tests_today = known.tests_today
 
 
 @dataclass(slots=True)
@@ -351,21 +295,47 @@ class _StatisticComparison:
     level: Literal[0, 1, 2] = 0
 
 
+@dataclass(slots=True)
+class _KnownTest:
+    """What a classifier test knows of one version."""
+
+    test: ClassifierTest
+    points: deque[DriftPoint] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
+    shown: Monitor | None = None
+
+
+@dataclass(slots=True)
+class ComparedTraffic:
+    """All that changes in a ``UsualWatch``; ``learning``: too little is known of the last time."""
+
+    compared: dict[str, _StatisticComparison] = field(default_factory=dict)
+    tested: dict[str, _KnownTest] = field(default_factory=dict)
+    mix: dict[int, float] = field(default_factory=dict)
+    learning: bool = True
+
+    def points(self) -> dict[str, tuple[DriftPoint, ...]]:
+        """The charts, by statistic as they are told."""
+        compared = {PREFIX + name: tuple(one.points) for name, one in self.compared.items()}
+        return compared | {name: tuple(one.points) for name, one in self.tested.items()}
+
+
 _Known = tuple[UsualTraffic, LearntStatistic, Bins]
 
 
 class _VersionTest:
     """What the classifier test tells of one version's windows: their tokens, or their vectors."""
 
-    def __init__(self, name: str, words: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, known: _KnownTest, words: Sequence[str]) -> None:
         self._name = name
         self._what = TESTED[name]
         self._words = words
-        self._test = ClassifierTest.begin(
-            len(self._what.layout.names), features=len(self._what.names)
-        )
-        self._points: deque[DriftPoint] = deque(maxlen=_MOST_POINTS)
-        self._shown: Monitor | None = None
+        self._known = known
+
+    @staticmethod
+    def begin(name: str) -> _KnownTest:
+        """Nothing is known."""
+        what = TESTED[name]
+        return _KnownTest(ClassifierTest.begin(len(what.layout.names), features=len(what.names)))
 
     def look(self, usual: UsualTraffic, counts: Sparse, when: DriftWindow, share: float) -> None:
         """Looks at a drift window, of which enough must be known.
@@ -382,11 +352,11 @@ class _VersionTest:
         null = usual.score_nulls[self._name][when.kind]
         past = usual.past_differences.get(self._name)
         part = share * when.seconds / usual.seconds_per_alarm
-        if self._shown is None:
-            self._test = self._test.of_day(usual.tests_today.get(self._name))
+        if self._known.shown is None:
+            self._known.test = self._known.test.of_day(usual.tests_today.get(self._name))
         window = dense(counts, len(self._what.layout.names)).astype(np.float64)
         expected = one.rhythm.shares(when.mix)
-        self._test = self._test.after(
+        self._known.test = self._known.test.after(
             window,
             expected,
             null,
@@ -397,30 +367,30 @@ class _VersionTest:
             today=self._what.today,
         )
         usual.tests_today[self._name] = self._test
-        found, psi = float(self._test.evidence_ratio()), float(self._test.psi())
+        found, psi = float(self._known.test.evidence_ratio()), float(self._known.test.psi())
         ready = bool(null.ready(usual.day_seconds)) and (past is None or bool(past.ready()))
-        self._shown = Monitor(MEMORIES[0], psi, found, 1.0, ready)
-        self._points.append(DriftPoint(when.end, psi, found))
+        self._known.shown = Monitor(MEMORIES[0], psi, found, 1.0, ready)
+        self._known.points.append(DriftPoint(when.end, psi, found))
         if found >= 1:
             one.note_finding(when.end)
-        usual.learn_scores(self._name, self._test, when, quiet=found < 1)
+        usual.learn_scores(self._name, self._known.test, when, quiet=found < 1)
 
     def result(self) -> Iterator[StatisticDrift]:
         """What is known now; nothing before the first window that was compared."""
-        if self._shown is None:
+        if self._known.shown is None:
             return
         level: Literal[0, 1, 2] = 0
-        if self._shown.ratio >= 1:
-            level = 2 if self._shown.psi >= ALARMS else 1
-        told = self._test.most(_TOLD_BUCKETS).tolist()
+        if self._known.shown.ratio >= 1:
+            level = 2 if self._known.shown.psi >= ALARMS else 1
+        told = self._known.test.most(_TOLD_BUCKETS).tolist()
         yield StatisticDrift(
             statistic=self._name,
-            monitors=(self._shown,),
+            monitors=(self._known.shown,),
             level=level,
             bins=tuple(self._bin_name(feature) for feature in told),
-            reference=tuple(self._what.to_shares(self._test.usual)[told].tolist()),
-            now=tuple(self._what.to_shares(self._test.seen)[told].tolist()),
-            history=tuple(self._points),
+            reference=tuple(self._what.to_shares(self._known.test.usual)[told].tolist()),
+            now=tuple(self._what.to_shares(self._known.test.seen)[told].tolist()),
+            history=tuple(self._known.points),
         )
 
     def _bin_name(self, feature: int) -> str:
@@ -442,12 +412,12 @@ class UsualWatch:
             answers: what is usual of this version's answers.
             words: examples of what each bucket of tokens stands for.
         """
+        self.known = ComparedTraffic(
+            tested={name: _VersionTest.begin(name) for name in (TOPICS, VECTORS)}
+        )
         self._texts = texts
         self._answers = answers
-        self._compared: dict[str, _StatisticComparison] = {}
-        self._tested = {TOPICS: _VersionTest(TOPICS, words), VECTORS: _VersionTest(VECTORS)}
-        self._mix: dict[int, float] = {}
-        self._learning = True  # the last window lay where too little is known
+        self._words = words
 
     def see(
         self, start: float, seconds: float, name: str, layout: BucketLayout, counts: Sparse
@@ -461,12 +431,12 @@ class UsualWatch:
     def lies_in(self, start: float, seconds: float, texts: int) -> None:
         """Takes when the texts of a closed window came, which joins the drift window."""
         for slot, weight in self._texts.week.mix(start + seconds / 2).items():
-            self._mix[slot] = self._mix.get(slot, 0.0) + weight * texts
+            self.known.mix[slot] = self.known.mix.get(slot, 0.0) + weight * texts
 
     def end_of(self, end: float, seconds: float, counts: Mapping[str, Sparse]) -> None:
         """Looks at a complete drift window."""
-        mix, self._mix = self._mix, {}
-        self._learning = True
+        mix, self.known.mix = self.known.mix, {}
+        self.known.learning = True
         ready: dict[str, _Known] = {}
         for name in counts.keys() - TESTED.keys():
             usual = self._find_usual(name)
@@ -480,23 +450,27 @@ class UsualWatch:
             _, one, _ = known
             window = dense(counts[name], len(one.layout.names)).astype(np.float64)
             if window.sum() > 0 and one.rhythm.covers(mix):
-                self._learning = False
+                self.known.learning = False
                 self._look(name, known, window, when)
         # Their budget is shared by those that there are: an embedding has both.
         share = 1 / max(1, sum(name in self._find_usual(name).statistics for name in TESTED))
-        for name, tested in self._tested.items():
+        for name, tested in self._tests():
             tested.look(self._find_usual(name), counts.get(name, {}), when, share)
         for usual in (self._texts, self._answers):
             usual.learn(end)
 
     def result(self) -> tuple[StatisticDrift, ...]:
         """What is known now, sorted by name."""
-        found = (self._drift_of(name) for name in sorted(self._compared))
-        return (*found, *chain.from_iterable(one.result() for one in self._tested.values()))
+        found = (self._drift_of(name) for name in sorted(self.known.compared))
+        return (*found, *chain.from_iterable(one.result() for _, one in self._tests()))
 
     def learning(self) -> bool:
         """Whether the last window came at a time of the week of which too little is known."""
-        return self._learning
+        return self.known.learning
+
+    def _tests(self) -> Iterator[tuple[str, _VersionTest]]:
+        for name, known in self.known.tested.items():
+            yield name, _VersionTest(name, known, self._words if name == TOPICS else ())
 
     def _find_usual(self, name: str) -> UsualTraffic:
         return self._texts if is_of_texts(name) else self._answers
@@ -504,10 +478,10 @@ class UsualWatch:
     def _look(self, name: str, known: _Known, window: Floats, when: DriftWindow) -> None:
         usual, one, bins = known
         texts_a_day = one.rhythm.texts_a_day()
-        compared = self._compared.get(name)
+        compared = self.known.compared.get(name)
         if compared is None or compared.monitors.bins.count != bins.count:
             begun = WeekMonitors.begin(bins, usual.week.slots).of_day(one.today)
-            compared = self._compared[name] = _StatisticComparison(begun)
+            compared = self.known.compared[name] = _StatisticComparison(begun)
         compared.monitors = compared.monitors.after(window, *one.rhythm.expect(when.mix, bins))
         one.today = compared.monitors
         found = compared.monitors.chi_square(texts_a_day)
@@ -528,7 +502,7 @@ class UsualWatch:
         usual.calibrate(one, found, when, quiet=not significant)
 
     def _drift_of(self, name: str) -> StatisticDrift:
-        compared = self._compared[name]
+        compared = self.known.compared[name]
         layout = self._find_usual(name).statistics[name].layout
         bins = compared.monitors.bins
         best = max(range(len(WEIGHTS)), key=lambda at: compared.shown[at].ratio)

@@ -241,7 +241,9 @@ class WindowsReader:
         with self._lock:
             self._known_at = now
             oldest = now - self._pace.unasked_seconds
-            self._endpoints = {k: one for k, one in self._endpoints.items() if one.asked_at > oldest}
+            self._endpoints = {
+                name: asked for name, asked in self._endpoints.items() if asked.asked_at > oldest
+            }
             for asked in self._endpoints.values():
                 asked.is_known |= asked.is_sought
                 asked.windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
