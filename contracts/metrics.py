@@ -297,8 +297,9 @@ EVALUATE_LIMIT_USED: Final = gauge(
     " drift, and endpoints with refusals.",
     "what",
 )
-EVALUATE_SHARDS: Final = gauge(
-    "evaluate_shards", "Processes among which endpoints are divided, this one among them."
+EVALUATE_PARTITIONS: Final = gauge("evaluate_partitions", "Partitions of window records.")
+EVALUATE_PARTITIONS_READ: Final = gauge(
+    "evaluate_partitions_read", "Those of them whose endpoints this process tells of."
 )
 UNCOUNTED_MESSAGES: Final = gauge(
     "uncounted_messages", "Messages of events in Kafka that are in no window yet."
@@ -345,7 +346,7 @@ EVALUATE: Final[tuple[Metric, ...]] = (
     ACCURACY_FEEDBACK, VERSION_INFO,
     EVALUATE_CONNECTED, EVALUATE_LAG, EVALUATE_SINCE, EVALUATE_THROUGH, EVALUATE_RECORDS,
     EVALUATE_SKIPPED, EVALUATE_FAILURES, EVALUATE_OVERFLOW, EVALUATE_LIMIT_USED,
-    EVALUATE_SHARDS, EVENTS_SKIPPED, EVENTS_COPIED,
+    EVALUATE_PARTITIONS, EVALUATE_PARTITIONS_READ, EVENTS_SKIPPED, EVENTS_COPIED,
     EVENTS_MISTIMED, MESSAGES_MISSING, EVENTS_REPORTED_LOST, GATEWAYS_SILENT, UNCOUNTED_MESSAGES,
     COUNTING_STATE, COUNTED_THROUGH,
 )  # fmt: skip

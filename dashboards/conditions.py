@@ -115,10 +115,12 @@ NOTHING_PUBLISHED: Final = f"{_most(m.COUNTING_STATE, where=_SILENT)} == 1"
 FOLD_AWAY: Final = f"absent({selector(m.FOLD_CONNECTED.name)} == 1)"
 _EVALUATING = f"{selector(m.EVALUATE_CONNECTED.name)} == 1"
 EVALUATE_AWAY: Final = (
-    f"absent({_EVALUATING}) or {_aggregate('count', '', _EVALUATING)} < {_most(m.EVALUATE_SHARDS)}"
+    f"absent({_EVALUATING}) or "
+    f"{_aggregate('sum', '', selector(m.EVALUATE_PARTITIONS_READ.name))}"
+    f" < {_most(m.EVALUATE_PARTITIONS)}"
 )
 EVALUATE_FULL: Final = f"{_rise(m.EVALUATE_OVERFLOW, '1h', 'what')} > 0"
-EVALUATE_NEARLY_FULL: Final = f"{_most(m.EVALUATE_LIMIT_USED, 'what')} > 0.8"  # of any shard
+EVALUATE_NEARLY_FULL: Final = f"{_most(m.EVALUATE_LIMIT_USED, 'what')} > 0.8"  # of any process
 
 # Versions and rollouts
 

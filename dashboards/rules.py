@@ -309,8 +309,8 @@ STATISTICS_ALERTS: Final = (
         "{{ $value | humanizePercentage }} of the {{ $labels.what }} that an evaluate process tells"
         " apart are taken",
         "Nothing is left out yet. Beyond its bound, new arms have no series, new versions are not"
-        " watched for drift, and refusals of further endpoints are summed. Divide the endpoints"
-        " among more processes (stats.evaluate.shards), or raise stats.evaluate.mostArms and"
+        " watched for drift, and refusals of further endpoints are summed. Share the endpoints"
+        " among more processes (stats.evaluate.replicas), or raise stats.evaluate.mostArms and"
         " stats.evaluate.mostVersions.",
         board="gateway",
     ),
@@ -321,7 +321,7 @@ STATISTICS_ALERTS: Final = (
         Severity.TICKET,
         "The evaluate role is away, or not connected to Kafka",
         "Dashboards of traffic and drift stand still, and nothing watches for drift. Restart"
-        " it: it reads the windows again.",
+        " it: it goes on from what Kafka holds.",
         board="gateway",
     ),
 )

@@ -1,7 +1,7 @@
 """The evaluate role's process: ``python -P -m stats.evaluate_main --help``.
 
 Reads the environment once, here, builds the parts, and serves ``/metrics`` and the page ``/ui``
-until SIGTERM or SIGINT. Several divide the endpoints among them (``stats.evaluation.sharding``).
+until SIGTERM or SIGINT. Any number of them share the partitions of ``headrace.windows``.
 """
 
 import logging
@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
-from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import uvicorn
@@ -25,24 +24,22 @@ from service.cluster.errors import AccessError
 from service.flags import option
 from service.kafka import KafkaAddress, KafkaLoginError
 from stats.evaluation.app import application
-from stats.evaluation.calibration_store import CalibrationFile, CalibrationStore, NoCalibrationStore
+from stats.evaluation.boards import BoardOfAll
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
 from stats.evaluation.references import StoredReferences
-from stats.evaluation.sharding import Shard
 from stats.evaluation.totals import SeriesLimits
 from stats.reading import reports
 from stats.reading.endpoints import open_endpoints, open_whole_status
+from stats.reading.group import GroupSettings
 from stats.reading.published import KafkaEventLogEnds
-from stats.reading.record_log import KafkaWindowLog
+from stats.reading.window_group import STATES, KafkaWindowGroup, StatesOfAll
 from stats.ui.app import router
-from stats.ui.shards import Shards
 from stats.ui.view import Links
 
 log = logging.getLogger(__name__)
 
-_CALIBRATIONS = "learnt.json"
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
@@ -69,19 +66,20 @@ class EvaluateSettings:
     windows_topic: str = option(WINDOWS, "Topic of window records; fold workers make it.")
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(9300, "Port of /metrics and /ui.")
-    state_dir: str = option(
-        "", "Folder that keeps drift's calibration; empty: it is calibrated again after each start."
+    group: str = option("headrace.evaluate", "Consumer group; its members share the endpoints.")
+    instance: str = option(
+        "", "Name of this one in the group, the same after a restart; empty: a new one each time."
     )
+    session_seconds: float = option(
+        10.0, "One that is silent for this time loses its endpoints to the others."
+    )
+    states_topic: str = option(STATES, "Topic of what is known of endpoints; made if missing.")
+    states_replication: int = option(1, "Replicas of that topic, if it is made.")
+    state_seconds: float = option(30.0, "What is known of an endpoint is written this often.")
     gateway_url: str = option("", "Where browsers reach the gateway, for the page.")
     mlflow_url: str = option("", "Where browsers reach MLflow, for the page.")
-    shards: int = option(1, "Processes among which endpoints are divided.")
-    shard: str = option("0", "Which of them this one is: a number from 0, or a name that ends so.")
-    shard_url: str = option(
-        "", "Where each of them is found, with {shard} in place of its number; for several."
-    )
     most_arms: int = option(256, "Arms of endpoints of this process that have series.")
     most_versions: int = option(64, "Versions that it watches for drift.")
-    history_hours: float = option(24.0, "Age of the oldest records that are read at the start.")
     lateness_seconds: float = option(5.0, "Time after its end at which a window is closed.")
     keep_seconds: float = option(600.0, "Time after which series of an arm that is gone end.")
     drift_window_seconds: float = option(60.0, "Least length of a window that drift looks at.")
@@ -109,7 +107,6 @@ def main() -> int:
         sys.exit("stats.evaluate_main: false-alarm-days and drift-window-seconds are above 0")
     try:
         week = week_of(settings.time_zone, settings.days_apart)
-        shard = Shard.read(settings.shard, settings.shards)
     except ValueError as error:
         sys.exit(f"stats.evaluate_main: {error}")
     logs.configure("stats", settings.log_level)
@@ -126,12 +123,10 @@ def main() -> int:
     except (AccessError, KafkaLoginError) as error:
         log.error("%s", error)
         return 1
-    shards = Shards(shard, settings.shard_url) if settings.shard_url and shard.of > 1 else None
-    evaluator = _evaluator(
-        settings, week, references, endpoints, address, shard=shard, shards=shards
-    )
+    evaluator = _evaluator(settings, week, references, endpoints, address)
+    boards = BoardOfAll(evaluator.board, StatesOfAll(address, settings.states_topic))
     links = Links(settings.gateway_url, settings.mlflow_url)
-    page = router(endpoints, evaluator.board, links, shards=shards, reports=loaders, whole=whole_of)
+    page = router(endpoints, boards, links, reports=loaders, whole=whole_of)
     app = application(evaluator, page)
     server = uvicorn.Server(
         uvicorn.Config(
@@ -144,7 +139,7 @@ def main() -> int:
         )
     )
     # uvicorn raises the signal that ended it once more, for the handlers that were there before: by
-    # default that would end the process here, before the calibration is saved.
+    # default that would end the process here, before states are written.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
 
@@ -186,9 +181,6 @@ def _evaluator(
     references: StoredReferences,
     endpoints: Callable[[], Sequence[ModelEndpoint]],
     address: KafkaAddress,
-    *,
-    shard: Shard,
-    shards: Shards | None,
 ) -> Evaluator:
     drift = DriftSettings(
         window_seconds=settings.drift_window_seconds,
@@ -197,25 +189,29 @@ def _evaluator(
         calibration_seconds=settings.calibration_hours * 3600,
         week=week,
     )
-    calibrations: CalibrationStore = NoCalibrationStore()
-    if settings.state_dir:
-        calibrations = CalibrationFile(Path(settings.state_dir) / _CALIBRATIONS)
-    kept = calibrations.load()
-    # Of endpoints that were another shard's until now. What lies here is what was learnt here last.
-    learnt = {**(shards.read_learnt() if shards is not None else {}), **kept}
     pace = WindowTiming(
         lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds
     )
     most = SeriesLimits(settings.most_arms, settings.most_versions)
+    group = GroupSettings(
+        settings.group, settings.session_seconds, settings.windows_topic, settings.instance
+    )
     return Evaluator(
-        Evaluation(references, drift, pace, learnt, most=most),
-        lambda since: KafkaWindowLog(address, since, settings.windows_topic),
+        lambda partitions: Evaluation(references, drift, pace, most=most, partitions=partitions),
+        lambda hand_over: KafkaWindowGroup(
+            address,
+            group,
+            states=settings.states_topic,
+            replication=settings.states_replication,
+            hand_over=hand_over,
+        ),
         KafkaEventLogEnds(address, settings.predictions_topic),
         endpoints,
-        calibrations,
         false_alarm_seconds=drift.false_alarm_seconds,
-        shard=shard,
-        pace=EvaluatePace(history_seconds=settings.history_hours * 3600),
+        # A heartbeat is sent four times in a session: the broker may have had none for a quarter.
+        pace=EvaluatePace(
+            save_seconds=settings.state_seconds, tell_seconds=settings.session_seconds * 0.75
+        ),
     )
 
 

@@ -20,8 +20,9 @@ from service.kafka import KafkaAddress, KafkaLoginError, Topic
 from service.loop_heartbeat import LoopHeartbeat
 from stats.folding.fold import FoldCounts, FoldPace, run
 from stats.folding.metrics import register
-from stats.folding.prediction_log import GroupSettings, KafkaPredictionLog
+from stats.folding.prediction_log import KafkaPredictionLog
 from stats.folding.record_sink import MAX_RECORD_BYTES, KafkaRecordSink
+from stats.reading.group import GroupSettings
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from measures.watermark import Watermark
 from stats.evaluation.board import MINUTES_SECONDS, Board, EndpointBoard, Origin, VersionDrift
 from stats.evaluation.drift import DriftSettings, DriftWatch, KnownDrift
 from stats.evaluation.history import ClosedWindow, History, Slot
-from stats.evaluation.known import CommonState, EndpointState, PartitionState
+from stats.evaluation.known import CommonState, EndpointState, PartitionState, Place
 from stats.evaluation.references import References
 from stats.evaluation.totals import ArmKey, SeriesLimits, TrafficTotals
 from stats.evaluation.usual import KnownUsual, UsualTraffic, preprocessing_of
@@ -147,7 +147,7 @@ class Evaluation:
         known = (mark.known_until() for mark in self._watermarks.values())
         return min(known, default=0.0)
 
-    def state(self, name: str, now: float) -> EndpointState:
+    def state(self, name: str, now: float, place: Place = Place()) -> EndpointState:  # noqa: B008
         """What another process goes on from; what it is made of goes on changing."""
         watches = {key: watch.known() for key, watch in self._watches.items() if key[0] == name}
         usual = {key: one.known() for key, one in self._usual.items() if key[0] == name}
@@ -156,6 +156,7 @@ class Evaluation:
         return EndpointState(
             name=name,
             at=now,
+            place=place,
             began=self._began.get(name, now),
             ledger=self._ledgers[name],
             arms={key: arm for key, arm in self.totals.arms.items() if key.endpoint == name},
@@ -181,13 +182,13 @@ class Evaluation:
         for version, package in state.watched:
             self._packages[name, version, package] = now
 
-    def partition_state(self, partition: int) -> PartitionState:
+    def partition_state(self, partition: int, topic_id: str, began: int) -> PartitionState:
         """The same of a partition, with what is of no endpoint if that lies there."""
         common = None
         if partition == COMMON:
             totals, common = self.totals, self._common
             common.counts = (totals.skipped, totals.copies, totals.mistimed)
-        return PartitionState(self._watermarks.get(partition, Watermark()), common)
+        return PartitionState(self._watermarks.get(partition, Watermark()), topic_id, began, common)
 
     def adopt_partition(self, partition: int, state: PartitionState) -> None:
         """Goes on with a partition."""

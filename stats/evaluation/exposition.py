@@ -20,7 +20,6 @@ from measures.losses import MessageLosses
 from measures.trust import Trust
 from service.families import Labels, histograms, numbers
 from stats.evaluation.board import Board, EndpointBoard, StatisticDrift, VersionDrift
-from stats.evaluation.sharding import Shard
 from stats.evaluation.totals import (
     MOST_ENDPOINTS,
     ArmKey,
@@ -63,7 +62,8 @@ class ExpositionSnapshot:
         counting: whether all that gateways published is in the windows.
         false_alarm_seconds: expected time between false alarms of an endpoint.
         lost: what gateways sent and is not in the log.
-        shard: which endpoints these are of. What is of no single one, the first shard tells.
+        partitions: of window records, how many are ours, and how many there are.
+        has_common: what is of no single endpoint lies in one of ours.
     """
 
     totals: TrafficTotals
@@ -74,7 +74,8 @@ class ExpositionSnapshot:
     counting: CountingStatus
     false_alarm_seconds: float
     lost: MessageLosses = field(default_factory=MessageLosses)
-    shard: Shard = field(default_factory=Shard)
+    partitions: tuple[int, int] = (1, 1)
+    has_common: bool = True
 
 
 def families(now: ExpositionSnapshot) -> Iterator[Family]:
@@ -233,7 +234,7 @@ def _newest_declarations(own: Iterable[OwnCounts]) -> Iterable[OwnCounts]:
 def _totals(now: ExpositionSnapshot) -> Iterator[Family]:
     totals = now.totals
     yield numbers(metrics.REFUSALS, _refusals(now.refusals))
-    first = now.shard.is_first
+    first = now.has_common
     for metric, count in (
         (metrics.EVENTS_SKIPPED, totals.skipped),
         (metrics.EVENTS_COPIED, totals.copies),
@@ -381,10 +382,13 @@ def _counting_families(now: ExpositionSnapshot) -> Iterator[Family]:
     counting = now.counting
     states = [((state.value,), float(state is counting.state)) for state in CountingState]
     through = [((), counting.since or now.board.at)]
-    first = now.shard.is_first
+    first = now.has_common
     yield numbers(metrics.UNCOUNTED_MESSAGES, [((), counting.messages)] if first else [])
     yield numbers(metrics.COUNTING_STATE, states if first else [])
     yield numbers(metrics.COUNTED_THROUGH, through if first else [])
+
+
+_PARTITIONS = (metrics.EVALUATE_PARTITIONS_READ, metrics.EVALUATE_PARTITIONS)
 
 
 def _health(now: ExpositionSnapshot) -> Iterator[Family]:
@@ -393,7 +397,8 @@ def _health(now: ExpositionSnapshot) -> Iterator[Family]:
     yield numbers(metrics.EVALUATE_LAG, [] if health.lag is None else [((), health.lag)])
     yield numbers(metrics.EVALUATE_SINCE, [((), board.since)])
     yield numbers(metrics.EVALUATE_THROUGH, [((), board.through)])
-    yield numbers(metrics.EVALUATE_SHARDS, [((), now.shard.of)])
+    for metric, count in zip(_PARTITIONS, now.partitions, strict=True):
+        yield numbers(metric, [((), count)])
     yield from _counting_families(now)
     yield numbers(metrics.EVALUATE_RECORDS, [((), health.records)])
     yield numbers(metrics.EVALUATE_SKIPPED, [((), health.skipped)])

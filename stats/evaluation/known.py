@@ -14,6 +14,16 @@ from stats.evaluation.usual import KnownUsual
 _Version = tuple[str, str]  # version, package
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Up to where pieces were counted: the topic, how many partitions it had, which, and offset."""
+
+    topic_id: str = ""
+    count: int = 1
+    partition: int = 0
+    offset: int = 0
+
+
 @dataclass(slots=True)
 class EndpointState:
     """All that is known of an endpoint.
@@ -21,6 +31,7 @@ class EndpointState:
     Attributes:
         name: the endpoint's.
         at: when this was told, unix seconds.
+        place: up to where all its pieces are in it.
         began: when its counters began at 0, unix seconds.
         ledger: what was counted.
         arms: its counters.
@@ -36,6 +47,7 @@ class EndpointState:
 
     name: str
     at: float
+    place: Place
     began: float
     ledger: RangeLedger
     arms: dict[ArmKey, ArmTotals]
@@ -85,7 +97,12 @@ class CommonState:
 
 @dataclass(slots=True)
 class PartitionState:
-    """How far a partition's records go; ``common`` only of the one where that lies."""
+    """How far a partition's records go; ``common`` only of the one where that lies.
+
+    Its endpoints' counters began at 0 at the offset ``began`` of the topic of this id.
+    """
 
     watermark: Watermark
+    topic_id: str = ""
+    began: int = 0
     common: CommonState | None = None

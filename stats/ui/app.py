@@ -17,7 +17,6 @@ from fastapi.responses import RedirectResponse, Response
 from contracts.endpoint import ModelEndpoint
 from contracts.loading import LoaderReport
 from stats.evaluation.board import Board
-from stats.ui.shards import Shards
 from stats.ui.view import DEFAULT_SPAN, Links, ViewRequest, view
 
 _MODULES = (
@@ -72,13 +71,11 @@ class Documents:
         links: Links,
         clock: Callable[[], float] = time.time,
         *,
-        shards: Shards | None = None,
         reports: Reports = tuple,
         whole: Whole = lambda endpoint: endpoint,
     ) -> None:
-        """Takes where the newest of everything is found, unix seconds, and all shards."""
+        """Takes where the newest of everything is found, and unix seconds."""
         self._whole = whole
-        self._shards = shards
         self._reports = reports
         self._endpoints = endpoints
         self._board = board
@@ -87,12 +84,8 @@ class Documents:
         self._lock = threading.Lock()  # one at a time: it is all arithmetic
         self._kept: dict[ViewRequest, tuple[float, bytes]] = {}
 
-    def document(self, asked: ViewRequest, *, alone: bool = False) -> bytes:
-        """JSON, at most ``FRESH_SECONDS`` old; ``alone``: without asking other shards."""
-        own = self._build_own(asked)
-        return own if alone or self._shards is None else self._shards.merge(asked, own)
-
-    def _build_own(self, asked: ViewRequest) -> bytes:
+    def document(self, asked: ViewRequest) -> bytes:
+        """JSON, at most ``FRESH_SECONDS`` old."""
         with self._lock:
             now = self._clock()
             at, known = self._kept.get(asked, (0.0, b""))
@@ -121,14 +114,11 @@ def router(
     links: Links,
     clock: Callable[[], float] = time.time,
     *,
-    shards: Shards | None = None,
     reports: Reports = tuple,
     whole: Whole = lambda endpoint: endpoint,
 ) -> APIRouter:
     """The routes, to be included in an application."""
-    documents = Documents(
-        endpoints, board, links, clock, shards=shards, reports=reports, whole=whole
-    )
+    documents = Documents(endpoints, board, links, clock, reports=reports, whole=whole)
     files = {name: _file(name) for name in FILES}
     routes = APIRouter(include_in_schema=False)
 
@@ -140,9 +130,8 @@ def router(
     def view_json(
         endpoint: Annotated[str, Query(max_length=63)] = "",
         span: Annotated[str, Query(max_length=8)] = DEFAULT_SPAN,
-        alone: Annotated[bool, Query()] = False,  # noqa: FBT002 - a parameter of the query
     ) -> Response:
-        body = documents.document(ViewRequest(endpoint, span), alone=alone)
+        body = documents.document(ViewRequest(endpoint, span))
         return Response(body, headers=HEADERS, media_type="application/json")
 
     @routes.get("/ui/{name:path}")

@@ -142,6 +142,12 @@ def counted_until(board: Board, now: float) -> float:
     return until if now - until < IDLE_SECONDS or not _all_is_counted(board) else now
 
 
+def _known_until(endpoint: str, board: Board, now: float) -> float:
+    """The same of an endpoint that another process may count."""
+    until = counted_until(board, now)
+    return min(until, board.of(endpoint).until or until)
+
+
 def _all_is_counted(board: Board) -> bool:
     """False if the board knows better; one that does not yet know is no news."""
     waits = board.counting.since and board.counting.state is not CountingState.COUNTED
@@ -156,7 +162,7 @@ def _summary(endpoint: ModelEndpoint, board: Board, now: float) -> Summary:
     found = [item for item in board.series(endpoint.name) if item.arm is not Arm.SHADOW]
     every, failed = attempts(found, over)
     # The last columns are being counted still.
-    until = counted_until(board, now)
+    until = _known_until(endpoint.name, board, now)
     whole = over.column(until) or over.count - 1
     latest = slice(whole - RATE_COLUMNS, whole)
     requests = int(every[latest].sum())
@@ -194,6 +200,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
     found = tables(known.series, over)
     by_version, called = _by_version(found, over.count), _sum_called(found, over.count)
     tone, said = endpoint_health(status, _list_routed(endpoint, board))
+    until = _known_until(endpoint.name, board, now)
     routed = {(route.ref.version, route.arm) for route in status.routes}
     return Detail(
         name=endpoint.name,
@@ -206,14 +213,12 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
         routes=_routes(status),
         versions=_versions(endpoint, known, by_version, links),
         series=[
-            series.build_series(
-                slot, found[slot], over, counted_until(board, now), routed=slot in routed
-            )
+            series.build_series(slot, found[slot], over, until, routed=slot in routed)
             for slot in sorted(found, key=_order)
         ],
         labels={version: series.labels(table) for version, table in by_version.items()},
         heatmaps=series.heatmaps(called, by_version),
-        counters=series.counters(called, over, counted_until(board, now)),
+        counters=series.counters(called, over, until),
         unfit=series.unfit(called),
         unk_words=[
             words
@@ -223,7 +228,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
         drift=[drifts.build_drift(item, over) for item in known.drift],
         accuracy=[drifts.accuracy(item) for item in known.accuracy],
         refusals=dict(known.refusals),
-        counted_since=board.since,
+        counted_since=known.since,
         rollout=rollout_view.rollout(endpoint),
         preparing=rollout_view.coming(endpoint),
         history=[
