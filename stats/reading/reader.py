@@ -204,7 +204,7 @@ class WindowsReader:
                 if self._seek(source):
                     check_at = 0.0
                 messages = source.poll(_POLL_SECONDS)
-                self._take(messages, source.partitions)
+                self._take(messages)
                 # Before Kafka is asked: what is known is known as of then.
                 now = self._clock()
                 if now >= check_at or (messages and not had_all):
@@ -267,7 +267,7 @@ class WindowsReader:
         counting = self._counted.state(now) if known else CountingStatus()
         self._counting = (now, counting)
 
-    def _take(self, messages: Sequence[bytes], partitions: int) -> None:
+    def _take(self, messages: Sequence[bytes]) -> None:
         records = largest(messages)
         self._counted.take(records, self._clock())
         for record in records:
