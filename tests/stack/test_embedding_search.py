@@ -14,6 +14,7 @@ from soak_record import record
 
 pytestmark = [
     pytest.mark.real,
+    pytest.mark.soak,
     pytest.mark.timeout(3600),  # two conversions, a rollout, two backfills and six indexes
 ]
 
@@ -21,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "embeddings"
 STORES = {"faiss", "qdrant", "pgvector"}
 
 
-@pytest.mark.parametrize("count", [2000, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("count", [2000, 10_000])
 def test_no_search_meets_two_spaces_and_none_finds_less_than_before(
     stack: RunningStack, count: int
 ) -> None:

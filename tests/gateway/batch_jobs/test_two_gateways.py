@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from contracts.tensors import Datatype, TensorSpec
 if TYPE_CHECKING:
     import openai
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]  # starts processes, imports openai
+pytestmark = [pytest.mark.soak, pytest.mark.real]  # takes minutes, most of them a lease's
 
 ROWS = 1500
 
@@ -68,9 +69,11 @@ async def test_another_gateway_ends_the_batch_of_one_that_ends(
     async with (
         gateway_at(tmp_path / "home", *flags, program=program) as one,
         gateway_at(tmp_path / "home", *flags, program=program) as other,
+        AsyncExitStack() as held,
         asyncio.timeout(300),
     ):
-        client, left = client_of(one), client_of(other)
+        client = await held.enter_async_context(client_of(one))
+        left = await held.enter_async_context(client_of(other))
         file = await client.files.create(file=("in.jsonl", lines(ROWS)), purpose="batch")
         batch = await client.batches.create(
             input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h"
@@ -82,10 +85,12 @@ async def test_another_gateway_ends_the_batch_of_one_that_ends(
             assert found.request_counts is not None
             if found.request_counts.completed:
                 break
+            await asyncio.sleep(0.02)  # nothing tells a client: it asks
         assert found.request_counts.completed < ROWS
         one.process.send_signal(ending)
         assert await one.process.wait() == (-ending if ending is signal.SIGKILL else 0)
         while found.status in ("validating", "in_progress"):
+            await asyncio.sleep(0.5)
             found = await left.batches.retrieve(batch.id)
         assert found.status == "completed"
         assert found.output_file_id is not None
