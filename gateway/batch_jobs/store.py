@@ -267,11 +267,11 @@ class BatchStore:
                     self.remove_file(owner, name)
         for owner in self._objects.names("batches"):
             for name in self._ids(f"batches/{owner}", BATCH_ID.fullmatch):
-                if made_at(name) < oldest and self._expired(owner, name) < oldest:
+                if made_at(name) < oldest and self._find_expiry(owner, name) < oldest:
                     self.close_batch(owner, name)
                     self._objects.remove(f"batches/{owner}/{name}")
 
-    def _expired(self, owner: str, name: str) -> float:
+    def _find_expiry(self, owner: str, name: str) -> float:
         """When a batch has to have ended, so that its caller has time to read that."""
         try:
             return self.batch(owner, name).expires_at

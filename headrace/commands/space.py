@@ -34,7 +34,12 @@ from headrace.program import App
 from rollout.view import SpaceView, list_spaces
 
 _TEXTS = 64  # a request
-_ROUTES = {Task.SPARSE_EMBEDDING: "embed_sparse", Task.MULTI_VECTOR_EMBEDDING: "embed_all"}
+_SPARSE, _TOKENS = "embed_sparse", "embed_all"
+_ROUTES = {
+    Task.TEXT_EMBEDDING: "embed",
+    Task.SPARSE_EMBEDDING: _SPARSE,
+    Task.MULTI_VECTOR_EMBEDDING: _TOKENS,
+}
 
 app = App(help="Vector spaces of an embedding model, and the change to another.")
 
@@ -101,9 +106,7 @@ def compare_spaces(
     from measures import retrieval  # noqa: PLC0415 - with NumPy
 
     endpoint = _find(name, home)
-    task = _comparable(endpoint)
-    sparse = task is Task.SPARSE_EMBEDDING
-    route = _ROUTES.get(task, "embed")
+    route = _choose_route(endpoint)
     held = [each.space for each in list_spaces(endpoint)]
     if len(held) < 2 or space not in {None, *held[1:]}:
         raise RefusedError(f"{name} holds no such other space: {', '.join(held)}.")
@@ -125,9 +128,11 @@ def compare_spaces(
                 headers = {"x-headrace-space": each}
                 answer = ask_gateway(base, f"/endpoints/{name}/{route}", body, key, headers).json()
                 # As numbers of Python the vectors of tokens would take eight times the memory.
-                made += answer if sparse else [np.array(one, np.float32) for one in answer]
+                made += (
+                    answer if route == _SPARSE else [np.array(one, np.float32) for one in answer]
+                )
             vectors.append(made)
-        found[each] = _find_nearest(task, *vectors)
+        found[each] = _find_nearest(route, *vectors)
     told = retrieval.compare_searches(found, relevant)
     if is_structured():
         print_json({"queries": len(asked), **told})
@@ -139,18 +144,18 @@ def compare_spaces(
     console.print(table)
 
 
-def _comparable(endpoint: ModelEndpoint) -> Task:
-    """What an endpoint does; raises ``RefusedError`` if its searches can't be compared here."""
-    task = endpoint.status.task or Task.TEXT_EMBEDDING
-    if task is Task.HYBRID_EMBEDDING:
+def _choose_route(endpoint: ModelEndpoint) -> str:
+    """What vectors are asked for by; raises ``RefusedError`` if searches can't be compared here."""
+    route = _ROUTES.get(endpoint.status.task or Task.TEXT_EMBEDDING)
+    if route is None:
         raise RefusedError(
             f"{endpoint.name} gives three kinds of vectors for each text, and searches by them "
             "differ: compare those of your own search."
         )
-    return task
+    return route
 
 
-def _find_nearest(task: Task, queries: list[Any], documents: list[Any]) -> Any:  # noqa: ANN401
+def _find_nearest(route: str, queries: list[Any], documents: list[Any]) -> Any:  # noqa: ANN401
     """See ``measures.retrieval.find_nearest``: by cosine, or as the task's vectors are compared."""
     import numpy as np  # noqa: PLC0415 - it takes a moment
 
@@ -158,10 +163,10 @@ def _find_nearest(task: Task, queries: list[Any], documents: list[Any]) -> Any: 
     from preprocess.vectors import unit  # noqa: PLC0415 - the same
 
     both = queries, documents
-    if task is Task.SPARSE_EMBEDDING:
+    if route == _SPARSE:
         weights = [[{one["index"]: one["value"] for one in text} for text in of] for of in both]
         return retrieval.find_nearest_sparse(*weights)
-    if task is Task.MULTI_VECTOR_EMBEDDING:
+    if route == _TOKENS:
         return retrieval.find_nearest_tokens(*both)
     return retrieval.find_nearest(*(unit(np.array(of, np.float32)) for of in both))
 

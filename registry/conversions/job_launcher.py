@@ -21,7 +21,6 @@ from registry.conversions.messages import (
     ConversionRequest,
     PublishedPackage,
 )
-from registry.stores.cluster_reports import Owner
 from service.cluster.client import ClusterClient
 from service.cluster.collection import Collection, Object, read_list
 from service.cluster.errors import (
@@ -31,6 +30,7 @@ from service.cluster.errors import (
     KubernetesError,
     MissingError,
 )
+from service.cluster.leases import Owner
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import hashlib
 import json
 
 from registry.conversions.messages import ConversionRequest
-from registry.stores.cluster_reports import Owner
 from service.cluster.collection import Object
+from service.cluster.leases import Owner
 
 LABEL = "headrace.dev/conversion"
 REQUEST = "headrace.dev/request"  # annotation of the pod, mounted into it as a file

@@ -22,23 +22,12 @@ from service.cluster.errors import (
     KubernetesError,
     MissingError,
 )
+from service.cluster.leases import Owner
 from service.cluster.watch import WatchPace
 
 log = logging.getLogger(__name__)
 
 _FIRST_LIST_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The pod that a process runs in; what it makes is collected with it."""
-
-    pod: str
-    uid: str
-
-    def references(self) -> list[Object]:
-        """``metadata.ownerReferences`` of what the pod makes."""
-        return [{"apiVersion": "v1", "kind": "Pod", "name": self.pod, "uid": self.uid}]
 
 
 @dataclass(slots=True)

@@ -7,11 +7,11 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from contracts.controller import BEAT_FOLDER, BEAT_SECONDS, ControllerBeat
-from registry.stores.cluster_reports import Owner
 from service import durable
 from service.cluster import leases
 from service.cluster.client import ClusterClient
 from service.cluster.errors import KubernetesError, MissingError
+from service.cluster.leases import Owner
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
-from registry.stores.cluster_reports import KubernetesReports, Owner
+from registry.stores.cluster_reports import KubernetesReports
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
 from registry.stores.reports import FileReports, Reports
 from registry.stores.whole_endpoints import WholeEndpoints
 from service.cluster import access
+from service.cluster.leases import Owner
 from service.endpoint_records import ClusterRecords, FileRecords, Records
 
 

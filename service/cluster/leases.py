@@ -4,6 +4,7 @@ The controller's sign of life has one Lease for the namespace; what loaders repo
 ``reports.py``.
 """
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from contracts.controller import ControllerBeat
@@ -14,6 +15,18 @@ VERSION = "coordination.k8s.io/v1"
 BEAT = "headrace.dev/beat"  # a label of the Lease, and the annotation that holds the sign
 BEAT_LABEL = "controller"
 BEAT_NAME = "headrace-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The pod that a process runs in; what it makes is collected with it."""
+
+    pod: str
+    uid: str
+
+    def references(self) -> list[Object]:
+        """``metadata.ownerReferences`` of what the pod makes."""
+        return [{"apiVersion": "v1", "kind": "Pod", "name": self.pod, "uid": self.uid}]
 
 
 def beats(namespace: str) -> Collection:

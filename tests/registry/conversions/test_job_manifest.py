@@ -9,7 +9,7 @@ from conversion_template import BASE, request
 from registry.conversions import job_manifest
 from registry.conversions.job_manifest import BadTemplateError
 from registry.conversions.messages import ConversionRequest
-from registry.stores.cluster_reports import Owner
+from service.cluster.leases import Owner
 
 
 def made(base: dict[str, Any] = BASE) -> dict[str, Any]:

@@ -26,10 +26,11 @@ from contracts.loading import (
     WitnessAnswer,
 )
 from contracts.model import ModelRef
-from registry.stores.cluster_reports import KubernetesReports, Owner
+from registry.stores.cluster_reports import KubernetesReports
 from service.cluster import reports as format_
 from service.cluster.collection import Collection, Object
 from service.cluster.errors import ApiUnavailableError, ConflictError, MissingError
+from service.cluster.leases import Owner
 from service.cluster.watch import WatchPace
 
 REPORT = LoaderReport(loader="triton-0", triton_grpc="10.0.0.1:8001", at=1.5, ready=True)

@@ -5,7 +5,8 @@ from typing import Any
 from registry_fakes import ref
 
 from contracts.endpoint import Arm, Candidate, EndpointStatus, Phase, Route, Transition
-from registry.stores.cluster_events import event, new
+from contracts.status_events import new_lines
+from registry.stores.cluster_events import event
 from registry.stores.cluster_shown import conditions, make_columns
 
 STABLE = Route(arm=Arm.STABLE, ref=ref("7"), weight=95)
@@ -83,8 +84,8 @@ def test_each_transition_is_one_event_however_often_it_is_told() -> None:
         Transition(at=1.0, version="8", phase=Phase.CANARY),
     )
     after = EndpointStatus(history=lines)
-    assert [line.at for line in new(EndpointStatus(), after)] == [1.0, 2.0]
-    assert list(new(after, after)) == []
+    assert [line.at for line in new_lines(EndpointStatus(), after)] == [1.0, 2.0]
+    assert new_lines(after, after) == []
     told = event(ITEM, lines[0])
     assert told == event(ITEM, lines[0])
     assert told["metadata"]["name"] != event(ITEM, lines[1])["metadata"]["name"]

@@ -8,9 +8,9 @@ import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
 from contracts.controller import ControllerBeat
-from registry.stores.cluster_reports import Owner
 from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
 from service.cluster import leases
+from service.cluster.leases import Owner
 
 
 def in_files(stack: ExitStack, folder: Path) -> Heartbeats:

@@ -10,8 +10,9 @@ from registry_fakes import ref
 
 from contracts.backoff import Backoff
 from contracts.loading import CostPoint, LoadedModel, LoaderReport, LoadFailure, Trouble
-from registry.stores.cluster_reports import KubernetesReports, Owner
+from registry.stores.cluster_reports import KubernetesReports
 from registry.stores.reports import FileReports, Reports
+from service.cluster.leases import Owner
 from service.cluster.watch import WatchPace
 
 PACE = WatchPace(pauses=Backoff(0.01, 0.05))
