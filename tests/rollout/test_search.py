@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from verdicts import late_labels, search, shared_engine
 from verdicts.search import INGREDIENTS, Composition, Tried, compose
 from verdicts.shared_engine import Engine
@@ -118,7 +119,8 @@ def test_an_arms_answers_wait_for_the_others_requests_in_the_engine_that_they_sh
     def middle(engine: Engine, share: float, *, is_busy: bool = False) -> Floats:
         """Mean bucket of the short texts, of the candidate and of stable."""
         of = shared_engine.windows(engine, share, is_busy=is_busy).mean(axis=0)[:, 0]
-        return (of * np.arange(BUCKETS)).sum(axis=-1)
+        found: NDArray[np.float64] = (of * np.arange(BUCKETS)).sum(axis=-1)
+        return found
 
     quiet = middle(Engine(), 0.5)
     assert abs(quiet[0] - quiet[1]) < 2

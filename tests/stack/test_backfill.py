@@ -3,6 +3,7 @@
 import json
 import signal
 import subprocess
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -77,7 +78,7 @@ def test_a_backfill_of_the_next_space_is_killed_and_goes_on(stack: RunningStack)
         assert (said.headers["x-headrace-space"] == summary["space"]) is is_it
         vectors = [each["embedding"] for each in said.json()["data"]]
         same = [
-            all(abs(a - b) < 1e-3 for a, b in zip(one, kept, strict=True))
+            all(abs(a - b) < 1e-3 for a, b in zip(one, cast("Any", kept), strict=True))
             for one, (_, kept) in zip(vectors, found[::500], strict=True)
         ]
         assert set(same) == {is_it}, version

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import fake_object_store
 import pytest
-from fake_object_store import BUCKET, HEAD, Answer, FakeObjectStore, Request
+from fake_object_store import BUCKET, HEAD, FakeObjectStore
 from front_fakes import memory_url
+from http_server import Answer, Request
 
 from gateway.batch_jobs.multipart import PartBegins, UploadForm
 from gateway.batch_jobs.objects import ObjectFolder, StoreUrlError

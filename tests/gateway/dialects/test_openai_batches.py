@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import msgspec
@@ -52,7 +52,7 @@ def line_of(custom_id: str, text: object, model: str = "minilm", **body: object)
     )
 
 
-def lines(count: int, **body: object) -> bytes:
+def lines(count: int, **body: Any) -> bytes:
     return "\n".join(
         line_of(f"row-{i}", f"text {'a' * (i % 9)} {i}", **body) for i in range(count)
     ).encode()
@@ -104,7 +104,10 @@ class Gateway:
         async with (
             httpx.AsyncClient(transport=transport) as http,
             openai.AsyncOpenAI(
-                base_url="http://gateway/v1", api_key=key, max_retries=0, http_client=http
+                base_url="http://gateway/v1",
+                api_key=key,
+                max_retries=0,
+                http_client=cast("Any", http),
             ) as client,
         ):
             yield client
@@ -223,7 +226,8 @@ async def test_a_store_that_is_full_is_waited_for_and_said(
     one = gateway(memory_url())
     store = one.behind.batches
     assert store is not None
-    put, refused = store.put_part, []
+    put = store.put_part
+    refused: list[Any] = []
 
     def full(*call: Any) -> None:
         if not refused:
@@ -618,7 +622,7 @@ async def test_a_file_above_the_bound_is_refused_before_it_is_read() -> None:
     behind = Behind(batches=batch_store(memory_url(), file_bytes=100_000))
     async with client_of(behind) as client:
         form = {"file": ("a.jsonl", b"x" * 200_000), "purpose": (None, "batch")}
-        answer = await client.post("/v1/files", files=form)
+        answer = await client.post("/v1/files", files=cast("Any", form))
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")
 
 

@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -42,7 +43,9 @@ def backfill_of(path: Path, output: Path, url: str, **plan: object) -> Backfill:
 
 
 def vectors(output: Path) -> list[tuple[object, list[float]]]:
-    return [(key, list(array("f", vector))) for key, vector in files.read_vectors(output)]
+    return [
+        (key, list(array("f", cast("Any", vector)))) for key, vector in files.read_vectors(output)
+    ]
 
 
 def wanted(count: int) -> list[tuple[object, list[float]]]:
@@ -218,7 +221,7 @@ async def test_sparse_vectors_and_those_of_tokens_are_kept_bit_for_bit_too(
             route, told = "embed_sparse", zip(kept.indices, kept.values, strict=True)
             got: list[object] = [{"index": i, "value": n} for i, n in told]
         else:
-            route, got = "embed_all", [list(each) for each in kept]
+            route, got = "embed_all", [list(cast("Any", each)) for each in kept]
         assert got == gateway.other_kind(f"/endpoints/minilm/{route}", text)
 
 

@@ -6,6 +6,7 @@ import signal
 import sys
 from array import array
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from gateway_process import gateway_at, lay_out_packages, put
@@ -56,7 +57,7 @@ async def test_killed_in_the_middle_and_begun_again_it_writes_each_id_once(tmp_p
     assert again.returncode == 0, errors.decode()
     summary = json.loads(said)
     assert (summary["rows"], summary["space"]) == (ROWS, SPACE)
-    found = [(key, list(array("f", vector))) for key, vector in read_vectors(output)]
+    found = [(key, list(array("f", cast("Any", vector)))) for key, vector in read_vectors(output)]
     assert found == [(i, vector_of(f"text {i}")) for i in range(ROWS)]
     assert len(gateway.texts) - asked < ROWS  # a part was kept
     assert not parts_of(output).exists()
