@@ -222,7 +222,11 @@ def test_a_body_that_drips_is_a_timeout(fronts: Served) -> None:
         assert read_answer(connection)[0] == 408
 
 
-def test_a_file_has_that_time_for_as_much_as_other_bodies_may_have(fronts: Served) -> None:
+def test_a_file_has_that_time_for_as_much_as_other_bodies_may_have(
+    fronts: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Time passes here while the store is asked.
+    monkeypatch.setattr("gateway.batch_jobs.store._CALL_SECONDS", 10 * LIMIT_SECONDS)
     line = (
         '{"custom_id": "%d", "method": "POST", "url": "/v1/embeddings", "body": {"model": "m", %s}}'
     )
