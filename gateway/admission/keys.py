@@ -36,6 +36,7 @@ class KeyRing:
         self._clock = clock
         self._wall_clock = wall_clock
         self._by_digest: dict[str, KeyRecord] = {}
+        self._by_name: dict[str, list[KeyRecord]] = {}
         self._last: tuple[str, KeyRecord] | None = None
         self._limits: dict[str, float | None] = {}
         self._broken_lines = 0
@@ -80,11 +81,7 @@ class KeyRing:
         if self._path is None:
             return None
         self._refresh()
-        records = [
-            each
-            for each in self._by_digest.values()
-            if each.name == name and not self._is_over(each)
-        ]
+        records = [each for each in self._by_name.get(name or "", ()) if not self._is_over(each)]
         if not records:
             raise UnauthenticatedError(f"No API key {name!r} is valid any more.")
         if not any(each.allows(endpoint) for each in records):
@@ -159,6 +156,9 @@ class KeyRing:
             return
         self._stamp, self._reason = stamp, None
         self._by_digest = {record.sha256: record for record in records}
+        self._by_name = {}
+        for record in self._by_digest.values():
+            self._by_name.setdefault(record.name, []).append(record)
         self._last = None
         # Of a name's keys the newest one says its limit.
         self._limits = {record.name: record.requests_per_second for record in records}

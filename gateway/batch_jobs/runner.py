@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -65,6 +65,7 @@ _UNFINISHED_SECONDS = 3600
 _LINE_BYTES = 256  # of a line of the output beside its answer
 _SPACE = b"x-headrace-space"
 
+T = TypeVar("T")
 Answer = Callable[[Request], Coroutine[Any, Any, Reply]]
 Key = tuple[str, str]  # owner and id of a batch
 
@@ -334,22 +335,22 @@ class BatchRunner:
             failed=job.lease.failed + len(errors),
         )
 
-    async def _patiently(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - what it gives
+    async def _patiently(self, work: Callable[[], T]) -> T:
         """What the store gives, however long it is away."""
+        return await self._persist(partial(self.store.ask, work))
+
+    async def _persist(self, asking: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Asks again and again while the store is away; says once why."""
         failures = 0
         while True:
             try:
-                return await self.store.ask(work)
+                return await asking()
             except BatchStoreUnavailableError as error:
                 failures += 1
-                await self._pause(failures, error)
-
-    async def _pause(self, failures: int, error: BatchStoreUnavailableError) -> None:
-        """Waits before the store is asked again; says once why."""
-        if failures == 1:
-            reason = error.__cause__ or error.message  # the disk may be full
-            log.warning("a batch waits for its store", extra={"reason": str(reason)})
-        await asyncio.sleep(_PAUSES.after(failures, _draw()))
+                if failures == 1:
+                    reason = error.__cause__ or error.message  # the disk may be full
+                    log.warning("a batch waits for its store", extra={"reason": str(reason)})
+                await asyncio.sleep(_PAUSES.after(failures, _draw()))
 
     async def _row(self, job: _Job, index: int, request: RequestLine) -> tuple[bool, "_Line"]:
         """The line that answers a line of the input, and whether it is no error."""
@@ -430,19 +431,13 @@ class BatchRunner:
 
     async def _finish(self, job: _Job) -> None:
         """Makes the files of all parts, and ends the batch. Repeated, it writes the same."""
-        failures = 0
-        while True:
-            try:
-                end = await self._end(job)
-                break
-            except BatchStoreUnavailableError as error:
-                failures += 1
-                await self._pause(failures, error)
-            except UnknownFileError:  # of a part, as another gateway has ended the batch
-                ended = partial(self.store.end, job.owner, job.batch.id)
-                if await self._patiently(ended) is None:
-                    raise
-                return
+        try:
+            end = await self._persist(partial(self._end, job))
+        except UnknownFileError:  # of a part, as another gateway has ended the batch
+            ended = partial(self.store.end, job.owner, job.batch.id)
+            if await self._patiently(ended) is None:
+                raise
+            return
         fields = {"outcome": end.outcome, "completed": end.completed, "failed": end.failed}
         log.info("a batch is over", extra={"batch": job.batch.id, **fields})
 

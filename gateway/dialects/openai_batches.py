@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -49,8 +49,6 @@ from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, StreamReply, decode, encode
 from gateway.http.openapi import Operation, Schema
 from gateway.http.router import Route
-
-T = TypeVar("T")
 
 _DIALECT = "openai_batches"
 _FEED_BYTES = 64 * 1024  # of an upload that are read at once
@@ -399,15 +397,7 @@ class OpenAIBatches:
             lambda name: store.ask(partial(store.file, owner, name)),
             lambda record: asked.purpose in ("", record.purpose),
         )
-        data = [_file_object(each, store) for each in records]
-        listing: FileList = {
-            "object": "list",
-            "data": data,
-            "first_id": data[0]["id"] if data else None,
-            "last_id": data[-1]["id"] if data else None,
-            "has_more": more,
-        }
-        return Reply(encode(listing))
+        return _list([_file_object(each, store) for each in records], more)
 
     async def file(self, request: Request) -> Reply:
         """One file."""
@@ -496,15 +486,7 @@ class OpenAIBatches:
             lambda name: store.ask(partial(_read_batch, store, owner, name)),
             lambda _: True,
         )
-        data = [_batch_object(*each) for each in records]
-        listing: BatchList = {
-            "object": "list",
-            "data": data,
-            "first_id": data[0]["id"] if data else None,
-            "last_id": data[-1]["id"] if data else None,
-            "has_more": more,
-        }
-        return Reply(encode(listing))
+        return _list([_batch_object(*each) for each in records], more)
 
     async def batch(self, request: Request) -> Reply:
         """One batch."""
@@ -616,16 +598,15 @@ class _FileContent:
         self._next += 1
         store = self._store
         read = partial(store.piece, self._owner, self._record.id, number)
-        for _ in range(_TRIES - 1):
+        tries = _TRIES
+        while True:
             try:
                 return await store.ask(read)
-            except GatewayError:
-                continue
-        try:
-            return await store.ask(read)
-        except GatewayError as error:
-            self.status = int(error.status)
-            raise
+            except GatewayError as error:
+                tries -= 1
+                if not tries:
+                    self.status = int(error.status)
+                    raise
 
     def close(self) -> None:
         """No piece is read any more."""
@@ -681,6 +662,13 @@ async def _page(
             return found, True
         found.append(record)
     return found, False
+
+
+def _list(data: list[FileObject] | list[BatchObject], more: bool) -> Reply:  # noqa: FBT001
+    """The answer of a list: ``FileList`` or ``BatchList``."""
+    ends = (data[0]["id"], data[-1]["id"]) if data else (None, None)
+    listing = {"object": "list", "data": data, "first_id": ends[0], "last_id": ends[1]}
+    return Reply(encode({**listing, "has_more": more}))
 
 
 async def _or_none(asking: Any) -> Any:  # noqa: ANN401 - what it gives
