@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -91,7 +91,9 @@ def main() -> int:
             folder=Path(folder),
             count=arguments.documents,
         )
-        print(json.dumps(change.run(), indent=2))
+        with redirect_stdout(sys.stderr):  # of MLflow's client, which prints links
+            found = change.run()
+    print(json.dumps(found, indent=2))
     return 0
 
 
