@@ -121,14 +121,13 @@ async def ask(urls: list[str], statuses: Counter[str]) -> None:
             await asyncio.sleep(0.2)
 
 
-@pytest.mark.soak
 @pytest.mark.real
 @pytest.mark.timeout(1800)  # of two gateways on a busy machine, bulk batches pause for long
 @pytest.mark.parametrize(
     ("rows", "every"),
     [
         (18_000, 1),
-        pytest.param(MILLION, 8, marks=pytest.mark.timeout(7200)),
+        pytest.param(MILLION, 8, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],
 )
 async def test_no_id_is_lost_or_doubled_whatever_is_killed(
