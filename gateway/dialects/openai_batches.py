@@ -45,6 +45,7 @@ from gateway.errors import (
     UnsupportedError,
 )
 from gateway.http.body import BodyReader
+from gateway.http.body_pieces import pieces
 from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, StreamReply, decode, encode
 from gateway.http.openapi import Operation, Schema
@@ -359,7 +360,7 @@ class OpenAIBatches:
         reader = _UploadReader(form, Intake(store, owner, name, self._bodies.most_bytes))
         buffer = bytearray()
         try:
-            async for piece in self._bodies.pieces(request, store.file_bytes + _FORM_BYTES):
+            async for piece in pieces(request, store.file_bytes + _FORM_BYTES):
                 buffer += piece
                 if len(buffer) >= _FEED_BYTES:
                     await self._read(request, store, partial(reader.feed, bytes(buffer)), reader)

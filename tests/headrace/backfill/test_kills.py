@@ -147,7 +147,7 @@ async def test_no_id_is_lost_or_doubled_whatever_is_killed(
             files = ("--input", source, "--output", output)
             made = await asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "headrace", *line, *files,
-                stdout=PIPE, stderr=DEVNULL, cwd=ROOT,
+                stdout=PIPE, stderr=PIPE, cwd=ROOT,
             )  # fmt: skip
             said = asyncio.create_task(made.communicate())
             while not said.done():
@@ -166,8 +166,9 @@ async def test_no_id_is_lost_or_doubled_whatever_is_killed(
                 break
         callers.cancel()
         await asyncio.gather(callers, return_exceptions=True)
-    assert made.returncode == 0
-    summary = json.loads(said.result()[0])
+    out, err = said.result()
+    assert made.returncode == 0, err
+    summary = json.loads(out)
     number = -1
     for number, (key, found) in enumerate(read_vectors(output)):
         assert key == number
