@@ -189,6 +189,7 @@ class Fake:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits 40 ms for the headers to be acknowledged
     fake: Fake
 
     def log_message(self, *args: object) -> None:
