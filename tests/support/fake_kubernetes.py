@@ -4,7 +4,6 @@ Objects of any kind by name, resourceVersions, a status apart from the rest, wat
 revisions that expire, merge patches, logs. It validates nothing and owns no controllers.
 """
 
-import copy
 import json
 import ssl
 import threading
@@ -73,7 +72,7 @@ class World:
             del self.items[collection, name]
         else:
             self.items[collection, name] = item
-        self.events.append(Event(self.number, collection, kind, copy.deepcopy(item)))
+        self.events.append(Event(self.number, collection, kind, copied(item)))
         self.changed.notify_all()
         return item
 
@@ -168,7 +167,7 @@ class Fake:
     def all(self, plural: str) -> list[Object]:
         with self.world.changed:
             return [
-                copy.deepcopy(item)
+                copied(item)
                 for (path, _), item in sorted(self.world.items.items())
                 if path.endswith(f"/{plural}")
             ]
@@ -178,13 +177,11 @@ class Fake:
         with self.world.changed:
             name = item["metadata"]["name"]
             kind = "MODIFIED" if (collection, name) in self.world.items else "ADDED"
-            self.world.store(collection, copy.deepcopy(item), kind)
+            self.world.store(collection, copied(item), kind)
 
     def remove(self, collection: str, name: str) -> None:
         with self.world.changed:
-            self.world.store(
-                collection, copy.deepcopy(self.world.found(collection, name)), "DELETED"
-            )
+            self.world.store(collection, copied(self.world.found(collection, name)), "DELETED")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -257,7 +254,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._create(collection, namespace, body)
         stored = world.found(collection, name)
         if self.command == "DELETE":
-            return world.store(collection, copy.deepcopy(stored), "DELETED")
+            return world.store(collection, copied(stored), "DELETED")
         if self.command == "PATCH":
             if self.headers["Content-Type"] != "application/merge-patch+json":
                 raise Refused(415, "this patch is not supported")
@@ -289,7 +286,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._done(path, query, body)
         before = dict(world.items), list(world.events), world.number
         try:
-            done = copy.deepcopy(self._done(path, query, body))
+            done = copied(self._done(path, query, body))
             if self.command == "POST" and isinstance(done, dict):
                 del done["metadata"]["resourceVersion"]
             return done
@@ -354,6 +351,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
+def copied(item: Object) -> Object:
+    """All that is stored comes and goes as JSON, which is copied so several times as fast."""
+    made: Object = json.loads(json.dumps(item))
+    return made
+
+
 def status_of(code: int, message: str) -> Object:
     """What the API server answers, or says in a watch, in place of an object."""
     return {
@@ -379,7 +382,7 @@ def selected(item: Object, query: dict[str, str]) -> bool:
 
 
 def merged(before: Object, patch: Object) -> Object:
-    made = copy.deepcopy(before)
+    made = copied(before)
     for name, value in patch.items():
         if value is None:
             made.pop(name, None)
@@ -393,7 +396,7 @@ def merged(before: Object, patch: Object) -> Object:
 def updated(stored: Object, body: Object, part: str) -> Object:
     """As a resource with a status subresource: the status alone, or all but it."""
     if part == "status":
-        return {**copy.deepcopy(stored), "status": body.get("status")}
+        return {**copied(stored), "status": body.get("status")}
     made = {name: value for name, value in body.items() if name != "status"}
     if "status" in stored:
         made["status"] = stored["status"]
