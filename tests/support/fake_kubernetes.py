@@ -79,7 +79,7 @@ class World:
     def await_more(self, seen: int, broken: int, until: float) -> None:
         """Until something happens to a watch, or its time is over."""
         self.changed.wait_for(
-            lambda: self.number > seen or self.away or self.broken > broken,
+            lambda: self.number != seen or self.away or self.broken > broken,
             timeout=min(30.0, until - time.monotonic()),
         )
 
@@ -328,9 +328,9 @@ class Handler(BaseHTTPRequestHandler):
                 expired = world.oldest > seen
                 over = time.monotonic() >= until
                 ended = expired or over or world.away or world.broken > broken
+                if world.away or world.number < seen:
+                    break  # without a last word: it went away, or has gone back to a backup
                 seen = world.number
-                if world.away:
-                    break  # without a last word
             for event in fresh:
                 if event.collection == collection and selected(event.item, query):
                     self._chunk(event.kind, event.item)
