@@ -286,7 +286,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._done(path, query, body)
         before = dict(world.items), list(world.events), world.number
         try:
-            done = copied(self._done(path, query, body))
+            answer = self._done(path, query, body)
+            done = answer if isinstance(answer, bytes) else copied(answer)
             if self.command == "POST" and isinstance(done, dict):
                 del done["metadata"]["resourceVersion"]
             return done
