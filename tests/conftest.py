@@ -29,9 +29,14 @@ from headrace.stack.triton import prepare as prepare_triton
 UNTIMED = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
-hypothesis.settings.register_profile("untimed", UNTIMED)
-QUICK = hypothesis.settings(UNTIMED, max_examples=10, stateful_step_count=20)
-hypothesis.settings.register_profile("quick", QUICK)  # for make check
+# At most so many examples of a property, whatever it asks for. Others are drawn each time.
+PROFILES = {
+    "full": UNTIMED,  # for make soak
+    "untimed": hypothesis.settings(UNTIMED, max_examples=25),
+    "quick": hypothesis.settings(UNTIMED, max_examples=10, stateful_step_count=20),  # make check
+}
+for _name, _profile in PROFILES.items():
+    hypothesis.settings.register_profile(_name, _profile)
 hypothesis.settings.load_profile("untimed")
 
 
@@ -110,10 +115,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts what takes longest first, and what loads a heavy client together."""
-    if config.getoption("--hypothesis-profile", default=None) == "quick":
+    profile = config.getoption("--hypothesis-profile", default=None) or "untimed"
+    if profile != "full":
         for item in items:
-            if isinstance(item, pytest.Function):
-                limit_examples(item.function, QUICK.max_examples)
+            if isinstance(item, pytest.Function) and not item.get_closest_marker("soak"):
+                limit_examples(item.function, PROFILES[profile].max_examples)
     ranks = {shared: rank for rank, shared in enumerate(LONGEST)}
     items.sort(key=lambda item: (ranks.get(together(item.nodeid), len(ranks)), heaviest(item.path)))
 

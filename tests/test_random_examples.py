@@ -1,4 +1,4 @@
-"""make check runs each property on few examples, those that ask for many included."""
+"""Only make soak runs each property on all examples that it asks for."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -57,6 +57,8 @@ def test_a_module_with_a_selected_test_is_never_left_out(
         (REAL, module(set(), {"real"}, set()), False),
         (REAL, module({"real"}, {"soak"}, set()), False),
         (REAL, module({"real", "soak"}, set()), True),
+        (f"hypothesis and {REAL}", "from hypothesis import given\n" + module({"real"}), False),
+        (f"hypothesis and {REAL}", module({"real"}), True),
     ],
 )
 def test_what_no_test_can_be_selected_from_is_left_out(

@@ -18,7 +18,7 @@ WATCHED_BYTES = 8000
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("labels", [2, 100])
+@pytest.mark.parametrize("labels", [pytest.param(2, marks=pytest.mark.soak), 100])
 def test_two_hours_of_a_rollout_are_under_8_kb_for_each_that_watches(labels: int) -> None:
     spec = RolloutSpec.model_validate(
         {"steps": [{"weight": 25}], "minimumStep": "3h", "checks": {"drift": None}}

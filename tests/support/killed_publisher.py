@@ -1,10 +1,13 @@
-"""``python -P killed_publisher.py ROOT SOURCE WHAT STEP [cut]``: one operation, killed at a step.
+"""``python -P killed_publisher.py``: operations on a store, each killed at a step.
 
-It publishes the package in SOURCE to ROOT, deletes it there, or collects it, and ends by ``_exit``
-before its STEP-th change of the file system. With ``cut`` the machine loses its power there: files
-that were written and not synced are empty afterwards. Prints ``done`` if it came to its end.
+Each line of the input is a JSON list ``[ROOT, SOURCE, WHAT, STEP, CUT]``, for which a process is
+forked: so what they need is imported once. It publishes the package in SOURCE to ROOT, deletes it
+there, or collects it, and ends by ``_exit`` before its STEP-th change of the file system. With CUT
+the machine loses its power there: files that were written and not synced are empty afterwards. The
+answer is a line with the process's exit status: 9, or 0 if it came to its end.
 """
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -18,7 +21,16 @@ from registry.packages.store import PackageStore
 _CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate", "shutil.copyfile"}
 
 
-def main(root: str, source: str, what: str, step: str, cut: str = "") -> None:
+def main() -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            operate(*json.loads(line))
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def operate(root: str, source: str, what: str, step: int, cut: bool) -> None:
     folder = Path(root)
     manifest = packed(Path(source))
     store = PackageStore(root)
@@ -31,7 +43,7 @@ def main(root: str, source: str, what: str, step: str, cut: str = "") -> None:
         synced.add(os.fstat(fd).st_ino)
 
     os.fsync = fsync
-    left = int(step)
+    left = step
 
     def hook(event: str, args: tuple[object, ...]) -> None:
         nonlocal left
@@ -58,7 +70,6 @@ def main(root: str, source: str, what: str, step: str, cut: str = "") -> None:
     left = 0
     if cut:
         lose(folder, before | synced)
-    print("done")
 
 
 def lose(folder: Path, kept: set[int]) -> None:
@@ -69,4 +80,4 @@ def lose(folder: Path, kept: set[int]) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

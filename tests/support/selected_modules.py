@@ -7,6 +7,7 @@ from itertools import chain, combinations
 from _pytest.mark.expression import Expression
 
 _MARKER = re.compile(r"\bpytest\.mark\.(\w+)")
+_PROPERTY = "from hypothesis import"  # whose plugin marks each property
 _OF_THE_MODULE = re.compile(r"^pytestmark = .*?(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -19,7 +20,8 @@ def leaves_out(expression: str, source: str) -> bool:
     """
     declared = _OF_THE_MODULE.search(source)
     certain = frozenset(_MARKER.findall(declared[0] if declared else ""))
-    possible = frozenset(_MARKER.findall(source)) & frozenset(re.findall(r"\w+", expression))
+    markers = [*_MARKER.findall(source), *["hypothesis"] * (_PROPERTY in source)]
+    possible = frozenset(markers) & frozenset(re.findall(r"\w+", expression))
     return not _may_select(expression, certain, possible - certain)
 
 

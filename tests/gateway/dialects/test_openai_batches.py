@@ -468,10 +468,10 @@ async def test_what_has_no_capacity_now_is_tried_again() -> None:
     predictor = Sickly({"minilm": view("minilm", Task.TEXT_EMBEDDING)})
     one = gateway(memory_url(), predictor=predictor)
     async with one.client() as client, one.running():
-        found = await over(client, (await left(client, lines(30))).id)
+        found = await over(client, (await left(client, lines(8))).id)
     assert (found.status, found.request_counts and found.request_counts.completed) == (
         "completed",
-        30,
+        8,
     )
 
 

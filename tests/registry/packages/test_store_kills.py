@@ -3,11 +3,12 @@
 On a local disk also after a cut of power, which loses whatever was not synced.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -26,19 +27,32 @@ from registry.packages.store import PackageDamagedError, PackageStore, StoreUnav
 PROGRAM = Path(__file__).parents[2] / "support" / "killed_publisher.py"
 
 
-def killed(root: Path, source: Path, what: str, step: int, cut: str) -> bool:
+Killed = Callable[[Path, Path, str, int, bool], bool]
+
+
+@pytest.fixture(scope="module")
+def killed() -> Iterator[Killed]:
     """Runs one operation up to a step; returns whether it came to its end."""
-    arguments = [root, source, what, step, *([cut] if cut else [])]
-    environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parent)}
-    found = subprocess.run(
-        [sys.executable, "-P", PROGRAM, *map(str, arguments)],
-        env=environment,
-        capture_output=True,
+    with subprocess.Popen(
+        [sys.executable, "-P", PROGRAM],
+        env={**os.environ, "PYTHONPATH": str(PROGRAM.parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
-    )
-    assert found.returncode in (0, 9), found.stderr
-    return "done" in found.stdout
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        asks, answers = program.stdin, program.stdout
+
+        def run(root: Path, source: Path, what: str, step: int, cut: bool) -> bool:
+            asks.write(json.dumps([str(root), str(source), what, step, cut]) + "\n")
+            asks.flush()
+            status = int(answers.readline())
+            assert status in (0, 9)
+            return status == 0
+
+        yield run
+        asks.close()
 
 
 def assert_whole(store: PackageStore) -> None:
@@ -55,10 +69,10 @@ def assert_heals(store: PackageStore, source: Path, fetched: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cut", ["", "cut"])
+@pytest.mark.parametrize("cut", [False, True], ids=["", "cut"])
 @pytest.mark.parametrize("what", ["publish", "delete", "collect", "repair"])
 def test_killed_at_any_step_a_local_store_holds_only_whole_packages_and_takes_them_again(
-    tmp_path: Path, what: str, cut: str
+    killed: Killed, tmp_path: Path, what: str, cut: bool
 ) -> None:
     source = tmp_path / "source"
     manifest = packed(source)

@@ -1,5 +1,7 @@
 """What a cold window can say: nothing against the version, and only a part of what lets it pass."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from evidence_windows import only, result_of, timed
@@ -20,15 +22,22 @@ def answers(requests: int, slow: float) -> EvidenceCounts:
     return timed({QUICK: requests - late, SLOW: late})
 
 
-def met(
-    shares: list[float], copies: tuple[float, ...] = (), stage: ComparisonStage | None = None
-) -> Evidence:
-    """After windows in which the version had these shares of slow answers, copies first."""
+@cache
+def begun() -> Evidence:
+    """Of a version whose stable one has a history."""
     evidence = Evidence.begin(
         only(latency=LatencyCheck()), 0.05, ("a", "b"), ComparisonStage.SHADOW
     )
     for _ in range(40):
         evidence = evidence.with_history(answers(1000, 0.04))
+    return evidence
+
+
+def met(
+    shares: list[float], copies: tuple[float, ...] = (), stage: ComparisonStage | None = None
+) -> Evidence:
+    """After windows in which the version had these shares of slow answers, copies first."""
+    evidence = begun()
     for slow in copies:
         evidence = evidence.after(answers(200, slow), answers(1000, 0.04), 10.0)
     evidence = evidence.next_stage(stage or ComparisonStage.CANARY).with_share(0.05)
