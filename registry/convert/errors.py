@@ -19,8 +19,8 @@ class ConversionError(Exception):
 
     @property
     def reason(self) -> str:
-        """The sentence."""
-        return str(self)
+        """The sentence; a name of the version's that is no Unicode is escaped in it."""
+        return str(self).encode("utf-8", "backslashreplace").decode()
 
 
 class VersionError(ConversionError):

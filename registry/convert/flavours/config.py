@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from contracts.tasks import Task
+from preprocess.surrogates import find_lone_surrogate
 from registry.convert.errors import VersionError
 from registry.convert.forms import FORMS, TaskForm
 
@@ -29,13 +30,34 @@ def read_json(path: Path) -> Json:
     """The file's object; empty if there is no such file; raises ``VersionError``."""
     if not path.is_file():
         return {}
-    try:
-        data = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise VersionError(f"{path.name} is not JSON: {error}") from error
+    data = parse_json(path.read_bytes(), path.name)
     if not isinstance(data, dict):
         raise VersionError(f"{path.name} does not hold a JSON object")
     return data
+
+
+def parse_json(content: bytes | str, name: str) -> Any:  # noqa: ANN401 - a version's own
+    """What a version's JSON holds; ``name`` is for people.
+
+    Raises:
+        VersionError: it is none, or has a text that neither a manifest nor an answer can hold.
+    """
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise VersionError(f"{name} is not JSON: {error}") from error
+    require_text(data, name)
+    return data
+
+
+def require_text(data: object, name: str) -> None:
+    """Refuses half of a surrogate pair in JSON's strings; raises ``VersionError``."""
+    place = find_lone_surrogate(data)
+    if place is not None:
+        raise VersionError(
+            f"{name}: {place.removeprefix('.') or 'a text'}: half of a surrogate pair is no text; "
+            "write the character whole"
+        )
 
 
 def task_of(

@@ -4,7 +4,6 @@ What it can't express in the exported graph it refuses, rather than serve vector
 the original's.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from contracts.manifest import WEIGHTS
 from registry.convert.errors import VersionError
 from registry.convert.flavours import fields
-from registry.convert.flavours.config import Json, read_json
+from registry.convert.flavours.config import Json, parse_json, read_json
 from registry.convert.flavours.original import Dense, Pooling, PoolingMode
 
 MODULES = "modules.json"
@@ -129,10 +128,7 @@ def _config(module_folder: Path, kind: str, *, sided: bool = False) -> Json:
 
 
 def _modules(folder: Path) -> list[Mapping[str, Any]]:
-    try:
-        modules = json.loads((folder / MODULES).read_bytes())
-    except ValueError as error:
-        raise VersionError(f"{MODULES} is not JSON: {error}") from error
+    modules = parse_json((folder / MODULES).read_bytes(), MODULES)
     if not isinstance(modules, list) or not all(isinstance(item, dict) for item in modules):
         raise VersionError(f"{MODULES} does not hold a list of modules")
     for module in modules:

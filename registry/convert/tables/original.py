@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from contracts.features import FeatureKind
 from contracts.tasks import Task
 from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.flavours.config import require_text
 from registry.convert.flavours.detect import is_pickle
 from registry.convert.tables import bounds
 from registry.convert.tables.flavour import LIGHTGBM, SKLEARN, XGBOOST, TableVersion
@@ -151,6 +152,7 @@ def open_original(version: TableVersion, *, allow_pickle: bool) -> OriginalTable
         if not isinstance(classes, np.ndarray) or classes.ndim != 1:
             raise VersionError(f"{name} answers several questions at once, which is not served")
         labels = tuple(str(label) for label in classes.tolist())
+        require_text(list(labels), "the names of its classes")
         return OriginalTableModel(
             estimator, Task.TABULAR_CLASSIFICATION, labels, reference, version
         )
