@@ -87,30 +87,6 @@ def detect(
         refuse_adapters(folder, has_model=any(_weights(spans)))
         _require_weights(folder, spans, refused)
         return gliner.read_model(spans, _tokenizer(folder, spans, tokenizers), task)
-    return _detect_transformer(
-        folder,
-        folders,
-        refused=refused,
-        tokenizers=tokenizers,
-        task=task,
-        usual=usual,
-        allow_pickle=allow_pickle,
-        allow_remote_code=allow_remote_code,
-    )
-
-
-def _detect_transformer(
-    folder: Path,
-    folders: Sequence[Path],
-    *,
-    refused: Sequence[str],
-    tokenizers: Iterable[Path],
-    task: Task | None,
-    usual: Task | None,
-    allow_pickle: bool,
-    allow_remote_code: bool,
-) -> OriginalTextModel:
-    """The same of every other kind; ``folders`` are those that may hold the model."""
     weights = next((p for p in folders if any(_weights(p))), None)
     sentences = next(
         (p for p in folders if (p / MODULES).is_file() and not is_cross_encoder(p)), None
@@ -219,7 +195,8 @@ def _refuse_own_code(*folders: Path) -> None:
         if asking:
             raise VersionError(
                 f"{asking} asks for code of its own (auto_map), which is run only if the operator "
-                "allows it: conversion.allowRemoteCode in the chart (--allow-remote-code)"
+                "allows it: conversion.allowRemoteCode in the chart, or headrace up "
+                "--allow-remote-code"
             )
 
 
