@@ -13,6 +13,7 @@ from registry.convert.forms import FORMS, TaskForm
 Json = Mapping[str, Any]
 
 CONFIG = "config.json"
+CODE_MAPS = (CONFIG, "tokenizer_config.json")
 SENTENCES_CONFIG = "config_sentence_transformers.json"
 _NO_LIMIT = 1_000_000  # tokenisers without a limit write 1e30
 # Their positions start after the padding id, by RoBERTa's way; it is 1 if the file omits it.
@@ -173,7 +174,4 @@ def max_tokens_of(config: Json, tokenizer_config: Json) -> int | None:
 
 def runs_own_code(folder: Path) -> str:
     """The file that asks for code of its own (``trust_remote_code``); empty if none does."""
-    for name in (CONFIG, "tokenizer_config.json"):
-        if read_json(folder / name).get("auto_map"):
-            return name
-    return ""
+    return next((each for each in CODE_MAPS if read_json(folder / each).get("auto_map")), "")

@@ -470,6 +470,23 @@ def test_code_of_the_models_own_is_refused_unless_allowed(tmp_path: Path, name: 
     assert detect(tmp_path, allow_remote_code=True).task is Task.TEXT_CLASSIFICATION
 
 
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("config.json", {"AutoModel": "jinaai/bert--modeling_bert.JinaBertModel"}),
+        ("tokenizer_config.json", {"AutoTokenizer": ["jinaai/bert--tokenization.T", None]}),
+    ],
+)
+def test_code_that_lies_in_another_repository_is_never_downloaded(
+    tmp_path: Path, name: str, code: dict[str, Any]
+) -> None:
+    hf_folder(tmp_path, auto_map={"AutoConfig": "beside.Config"})
+    asking = {"architectures": ["BertForSequenceClassification"], "auto_map": code}
+    write_json(tmp_path / name, asking)
+    with pytest.raises(VersionError, match=f"{name} takes its code from jinaai/bert.*never down"):
+        detect(tmp_path, allow_remote_code=True)
+
+
 def test_what_is_nothing_we_know_is_refused_with_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "model.cbm").write_bytes(b"")
     with pytest.raises(VersionError, match=r"none of.*it holds model\.cbm"):
