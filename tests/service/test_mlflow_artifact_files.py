@@ -9,6 +9,8 @@ from fake_mlflow import FakeMlflow, serve
 
 from service.mlflow_artifact_files import MlflowArtifactFiles
 
+WORKSPACE = "x-mlflow-workspace"
+
 
 @pytest.fixture
 def mlflow(tmp_path: Path) -> Iterator[FakeMlflow]:
@@ -132,7 +134,8 @@ def test_it_signs_in_as_mlflows_own_client_does(
     MlflowArtifactsRepository("mlflow-artifacts:/", mlflow.uri).list_artifacts("a")
     ours, theirs = (headers.get("Authorization") for headers in mlflow.headers)
     assert ours == theirs == header
-    assert [each.get("X-MLFLOW-WORKSPACE") for each in mlflow.headers] == ["team-a", "team-a"]
+    for headers in mlflow.headers:
+        assert {name.lower(): said for name, said in headers.items()}[WORKSPACE] == "team-a"
 
 
 def test_a_bundle_of_certificates_is_mlflows_own_variable(tmp_path: Path) -> None:
