@@ -39,6 +39,11 @@ class ExportMissingError(EnvironmentFaultError):
     needs_export = True
 
 
+def first_line(error: BaseException) -> str:
+    """How a library's error begins, for a reason: at most 300 characters of one line."""
+    return (str(error).strip().splitlines() or [""])[0][:300] or type(error).__name__
+
+
 @contextmanager
 def refuse_panics() -> Iterator[None]:
     """Says whose fault it is if the tokenisers' library breaks off, which no ``Exception`` is.

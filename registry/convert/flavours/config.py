@@ -38,11 +38,7 @@ def read_json(path: Path) -> Json:
 
 
 def parse_json(content: bytes | str, name: str) -> Any:  # noqa: ANN401 - a version's own
-    """What a version's JSON holds; ``name`` is for people.
-
-    Raises:
-        VersionError: it is none, or has a text that neither a manifest nor an answer can hold.
-    """
+    """What a version's JSON holds; raises ``VersionError`` if it is none, or no text."""
     try:
         data = json.loads(content)
     except (ValueError, RecursionError) as error:

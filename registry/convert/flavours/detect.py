@@ -196,9 +196,8 @@ def _refuse_own_code(*folders: Path, allowed: bool) -> None:
         asking = read_json(path).get("auto_map")
         if asking and not allowed:
             raise VersionError(
-                f"{path.name} asks for code of its own (auto_map), which is run only if the "
-                "operator allows it: conversion.allowRemoteCode in the chart, or headrace up "
-                "--allow-remote-code"
+                f"{path.name} asks for code of its own (auto_map), which only an operator allows: "
+                "conversion.allowRemoteCode in the chart, or headrace up --allow-remote-code"
             )
         if other := _OTHER_CODE.search(json.dumps(asking)):  # as transformers saves what was there
             raise VersionError(

@@ -21,19 +21,21 @@ TEAMS = ("team-a", "team-b")
 WORKSPACE = "MLFLOW_WORKSPACE"
 
 
-@pytest.fixture
-def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with a workspace for each team."""
     (port,) = own_ports(1)
-    process = MlflowProcess(LocalMlflowServer(tmp_path / "mlflow", port))
-    with monkeypatch.context() as set_up:
+    process = MlflowProcess(LocalMlflowServer(tmp_path_factory.mktemp("mlflow"), port))
+    with pytest.MonkeyPatch.context() as set_up:
         set_up.setenv("MLFLOW_ENABLE_WORKSPACES", "true")
         process.start()
-    try:
+
+    def make(client: Any) -> None:
         for team in TEAMS:
-            MlflowConnection(process.url, timeout_seconds=60).ask(
-                lambda client, team=team: client.create_workspace(team)
-            )
+            client.create_workspace(team)
+
+    try:
+        MlflowConnection(process.url, timeout_seconds=60).ask(make)
         yield process.url
     finally:
         process.stop()
