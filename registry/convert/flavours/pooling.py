@@ -15,7 +15,7 @@ from registry.convert.flavours.config import Json, parse_json, read_json
 from registry.convert.flavours.original import Dense, Pooling, PoolingMode
 
 MODULES = "modules.json"
-MASK = "MultiVectorMask"
+MASK, _TRANSFORMERS = "MultiVectorMask", ("Transformer", "MLMTransformer")
 _FLAGS = {
     "pooling_mode_cls_token": PoolingMode.CLS,
     "pooling_mode_max_tokens": PoolingMode.MAX,
@@ -36,10 +36,9 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
     Raises:
         VersionError: a module or a mode that can't be part of the graph.
     """
-    transformer = folder
+    transformer, normalise = folder, False
     modes: tuple[PoolingMode, ...] = ()
     dense: list[Dense] = []
-    normalise = False
     entries = _modules(folder)
     # What it masks is token vectors, and so are those that the others read.
     sided = MASK in map(_kind, entries)
@@ -47,7 +46,7 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
         modes = (PoolingMode.EACH_TOKEN,)
     for module in entries:
         kind, module_folder = _kind(module), _folder_of(folder, module)
-        if kind in {"Transformer", "MLMTransformer"}:
+        if kind in _TRANSFORMERS and module is entries[0]:
             transformer = module_folder
         elif kind in {"Pooling", "SpladePooling"} and not sided:
             modes = _modes(kind, _config(module_folder, kind))
@@ -62,6 +61,8 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
                 "Transformer, Pooling, Dense and Normalize can, in this order, or "
                 f"MLMTransformer and SpladePooling, or Transformer, Dense, {MASK} and Normalize"
             )
+    if _kind(next(iter(entries), {})) not in _TRANSFORMERS:
+        raise VersionError(f"{MODULES} does not begin with a Transformer, which reads the texts")
     if not modes:
         raise VersionError(
             f"{MODULES} has no Pooling, so that the vectors would be one a token, and no {MASK}, "
