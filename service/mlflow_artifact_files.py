@@ -243,15 +243,17 @@ def _parent(path: str) -> str:
 
 
 def _authorization(environment: Mapping[str, str]) -> dict[str, str]:
-    """The header that MLflow's client would send; none without credentials."""
+    """What MLflow's client would send to sign in, and to say which workspace is meant."""
+    workspace = environment.get("MLFLOW_WORKSPACE", "").strip()
+    meant = {"X-MLFLOW-WORKSPACE": workspace} if workspace else {}
     user = environment.get("MLFLOW_TRACKING_USERNAME")
     password = environment.get("MLFLOW_TRACKING_PASSWORD")
     if user and password:
         pair = base64.b64encode(f"{user}:{password}".encode()).decode()
-        return {"Authorization": f"Basic {pair}"}
+        return {"Authorization": f"Basic {pair}", **meant}
     if token := environment.get("MLFLOW_TRACKING_TOKEN"):
-        return {"Authorization": f"Bearer {token}"}
-    return {}
+        return {"Authorization": f"Bearer {token}", **meant}
+    return meant
 
 
 def _trust(environment: Mapping[str, str]) -> ssl.SSLContext | None:

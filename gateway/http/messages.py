@@ -19,6 +19,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from gateway.calls import EndpointView
 from gateway.errors import BadRequestError, GatewayError, InvalidInputError
 from gateway.request_context import RequestContext
+from preprocess.surrogates import find_lone_surrogate
 
 T = TypeVar("T")
 
@@ -27,7 +28,6 @@ _HALF_A_PAIR = "half of a surrogate pair is no text; encode the character whole"
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _TWO_ESCAPES = 12  # bytes
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 # Bytes of a body that is read a second time, on the event loop: it takes some milliseconds at most.
 # Of a larger one is told what msgspec says.
 _DIAGNOSIS_LIMIT = 4 * 1024
@@ -86,7 +86,7 @@ def _diagnose(body: bytes, message: str) -> GatewayError:
         return BadRequestError(f"The body is not JSON: {message}.")
     place = None
     try:
-        place = _lone_surrogate(json.loads(text, parse_constant=_refuse_constant), "")
+        place = find_lone_surrogate(json.loads(text, parse_constant=_refuse_constant))
     except (ValueError, RecursionError) as error:
         message = str(error)
     if place is None:
@@ -99,24 +99,6 @@ def _ends_in_half_a_pair(body: bytes, message: str) -> bool:
     place = _BYTE.search(message)
     end = len(body) if place is None else int(place[1])
     return _ESCAPED_HALF.search(body[max(0, end - _TWO_ESCAPES) : end + 1]) is not None
-
-
-def _lone_surrogate(value: object, place: str) -> str | None:
-    """Where a string that is no text is first found, as ``.inputs[0]``; None if nowhere."""
-    match value:
-        case str():
-            return None if _LONE_SURROGATE.search(value) is None else place
-        case list():
-            children = ((item, f"{place}[{i}]") for i, item in enumerate(value))
-        case dict():
-            for key in value:
-                if _lone_surrogate(key, place) is not None:
-                    return place
-            children = ((item, f"{place}.{key}") for key, item in value.items())
-        case _:
-            return None
-    found = (_lone_surrogate(item, child) for item, child in children)
-    return next((hit for hit in found if hit is not None), None)
 
 
 Message = MutableMapping[str, Any]

@@ -141,6 +141,13 @@ Pyfunc = Annotated[
         help="Serve versions that are Python of their users' own, in processes of their own.",
     ),
 ]
+AllowRemoteCode = Annotated[
+    bool,
+    typer.Option("--allow-remote-code", help="Run code of versions (auto_map) to convert them."),
+]
+AllowPickle = Annotated[
+    bool, typer.Option("--allow-pickle", help="Convert versions with pickles, which can run code.")
+]
 IdleSeconds = Annotated[
     float,
     typer.Option(
@@ -236,6 +243,8 @@ def up(
     pair_texts_hours: PairTextsHours = 0.0,
     model_code: ModelCode = False,
     pyfunc: Pyfunc = False,
+    allow_remote_code: AllowRemoteCode = False,
+    allow_pickle: AllowPickle = False,
     idle_seconds: IdleSeconds = 0.0,
     tokeniser_megabytes: TokeniserMegabytes = 0,
     tokeniser_share_ahead: TokeniserShareAhead = 0.75,
@@ -300,6 +309,8 @@ def up(
         pair_texts_hours=pair_texts_hours,
         model_code=model_code,
         pyfunc=pyfunc,
+        allow_remote_code=allow_remote_code,
+        allow_pickle=allow_pickle,
         idle_seconds=idle_seconds,
         tokeniser_megabytes=tokeniser_megabytes,
         tokeniser_share_ahead=tokeniser_share_ahead,

@@ -216,6 +216,8 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
             auto_endpoints=str(settings.auto_endpoints).lower(),
             model_code=str(settings.model_code).lower(),
             pyfunc=str(settings.pyfunc).lower(),
+            allow_remote_code=str(settings.allow_remote_code).lower(),
+            allow_pickle=str(settings.allow_pickle).lower(),
             alias_models="*",  # one person's stack
             ceilings=str(settings.ceilings),
             metrics_port=settings.ports.controller_metrics,

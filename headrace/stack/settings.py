@@ -172,7 +172,8 @@ class StackSettings:
     ``window_seconds`` of event time. There are ``gateways`` gateways and embedded ``tritons``, each
     Triton with a loader. Texts to label are kept in Kafka for ``pair_texts_hours``, 0 for none.
     ``model_code``: the code that versions bring is run; ``pyfunc``: so are versions that are Python
-    of their users' own. Models that are idle for ``idle_seconds`` leave their Tritons,
+    of their users' own. ``allow_remote_code`` and ``allow_pickle``: conversions run code of
+    versions. Models that are idle for ``idle_seconds`` leave their Tritons,
     0: they stay. No endpoint gets more than ``ceilings``. All tokenisers of a gateway take
     ``tokeniser_megabytes``, 0 for half of the memory, and ``tokeniser_share_ahead`` of that those
     that it opens at its start.
@@ -201,6 +202,8 @@ class StackSettings:
     pair_texts_hours: float = 0.0
     model_code: bool = False
     pyfunc: bool = False
+    allow_remote_code: bool = False
+    allow_pickle: bool = False
     idle_seconds: float = 0.0
     tokeniser_megabytes: int = 0
     tokeniser_share_ahead: float = 0.75

@@ -19,6 +19,7 @@ from preprocess.encoder import EncodedTexts, TextEncoder, Windows
 from preprocess.errors import ParameterError
 from preprocess.labelled_words import LABELS_PLACE, EntityEncoder, joined_labels
 from preprocess.scores import sigmoid
+from preprocess.surrogates import find_lone_surrogate
 from preprocess.tasks.head import (
     NAMED,
     AnsweredTexts,
@@ -78,8 +79,8 @@ class EntityRecognition(Head):
         """The texts, each with the labels; raises ``ParameterError`` for labels that are equal."""
         labels: Sequence[str] = parameters["labels"]
         check_labels(labels, LABELS_PLACE)
-        if any(not label.isascii() for label in labels):
-            _refuse_surrogates(labels)
+        if (place := find_lone_surrogate(list(labels))) is not None:
+            raise ParameterError(f"{LABELS_PLACE}{place}", "it is not Unicode text")
         named: Sequence[str] = parameters.get(NAMED, ())
         return texts, [joined_labels(labels, named)] * len(texts)
 
@@ -246,14 +247,6 @@ def _entity(windows: Windows, row: int, spans: _Spans, at: int) -> Entity:
     start, end = places[first][0], places[int(spans.lasts[at])][1]
     label = windows.labels[int(spans.labels[at])]
     return Entity(label, float(spans.scores[at]), start, end, text[start:end], first)
-
-
-def _refuse_surrogates(labels: Sequence[str]) -> None:
-    for index, label in enumerate(labels):
-        try:
-            label.encode()
-        except UnicodeEncodeError as error:
-            raise ParameterError(f"{LABELS_PLACE}[{index}]", "it is not Unicode text") from error
 
 
 def _places(side: Side) -> list[set[Place]]:

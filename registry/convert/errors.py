@@ -19,8 +19,8 @@ class ConversionError(Exception):
 
     @property
     def reason(self) -> str:
-        """The sentence."""
-        return str(self)
+        """The sentence; a name of the version's that is no Unicode is escaped in it."""
+        return str(self).encode("utf-8", "backslashreplace").decode()
 
 
 class VersionError(ConversionError):
@@ -37,6 +37,11 @@ class ExportMissingError(EnvironmentFaultError):
     """The version is PyTorch, and torch and transformers are not installed here."""
 
     needs_export = True
+
+
+def first_line(error: BaseException) -> str:
+    """How a library's error begins, for a reason: at most 300 characters of one line."""
+    return (str(error).strip().splitlines() or [""])[0][:300] or type(error).__name__
 
 
 @contextmanager

@@ -9,8 +9,6 @@ never enter the package.
 """
 
 import csv
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -19,11 +17,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from registry.convert.errors import VersionError
+from registry.convert.flavours.config import parse_json
 
 STEM = "evaluation_texts"
 FOLDER = "evaluation"
 SUFFIXES = (".txt", ".jsonl", ".csv")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_TEXTS = 5000
 _MOST_BYTES = 32 << 20
 _JOINED_WORDS = (24, 48, 96, 192, 384)
@@ -152,16 +150,14 @@ def _read(path: Path) -> list[_Row]:
         if path.suffix == ".txt":
             rows: list[_Row] = [(line, None) for line in content.splitlines()]
         elif path.suffix == ".jsonl":
-            objects = [json.loads(line) for line in content.split("\n") if line.strip()]
+            objects = [parse_json(row, path.name) for row in content.split("\n") if row.strip()]
             rows = [(each["text"], each.get("text_pair")) for each in objects]
         else:
             table = csv.DictReader(content.splitlines(keepends=True))
             rows = [(row["text"], row.get("text_pair")) for row in table]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
         raise VersionError(f"{path.name} can't be read as evaluation texts: {error}") from error
     texts = [text for row in rows for text in row if text is not None]
     if not all(isinstance(text, str) for text in (*texts, *(row[0] for row in rows))):
         raise VersionError(f"{path.name} has a text that is not a string")
-    if any(not text.isascii() and _SURROGATE.search(text) for text in texts):
-        raise VersionError(f"{path.name} has a text with a lone surrogate, which is no Unicode")
     return [row for row in rows if row[0].strip()]

@@ -1,10 +1,10 @@
 """MLflow through its own client: how it is opened, and what its exceptions mean.
 
 The one place that settles how the client behaves: deadline, retries, telemetry, logs. How it signs
-in, and by which proxy and certificates, are the client's own variables
+in, by which proxy and certificates, and which workspace it asks, are the client's own variables
 (``MLFLOW_TRACKING_USERNAME``, ``MLFLOW_TRACKING_TOKEN``, ``MLFLOW_TRACKING_SERVER_CERT_PATH``,
-``HTTPS_PROXY``). Importing the client takes seconds, so that the import waits for the first server
-that is opened (docs/decisions/0026-mlflow-client.md).
+``HTTPS_PROXY``, ``MLFLOW_WORKSPACE``). Importing the client takes seconds, so that the import waits
+for the first server that is opened (docs/decisions/0026-mlflow-client.md).
 """
 
 import asyncio
@@ -46,6 +46,7 @@ _PASSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 # That a proxy without a backend answers, and that MLflow answers in its own format only.
 _OF_OTHERS = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.GONE})
 _MISSING = "RESOURCE_DOES_NOT_EXIST"
+_NO_WORKSPACE = f"{_MISSING}: Workspace "  # nothing is known then of what was asked for
 _SERVED = "/api/2.0/mlflow-artifacts/artifacts"  # where the server itself serves artifacts
 _DOWNLOAD_TITLE = "#####\n"
 _STATUS = re.compile(r"failed with error code (\d{3})|too many (\d{3}) error responses")
@@ -264,6 +265,7 @@ def _api_fault(uri: str, error: Exception) -> SourceRefusedError | SourceUnavail
     if isinstance(error, RestException) or (400 <= status < 500 and status not in _PASSING):
         verb = f"answered {status}" if status else "refuses"
         missing = isinstance(error, RestException) and error.error_code == _MISSING
+        missing = missing and not str(error).startswith(_NO_WORKSPACE)
         return SourceRefusedError(
             f"MLflow at {uri} {verb}: {_message(error)}", status, missing=missing
         )

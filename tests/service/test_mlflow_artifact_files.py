@@ -9,6 +9,8 @@ from fake_mlflow import FakeMlflow, serve
 
 from service.mlflow_artifact_files import MlflowArtifactFiles
 
+WORKSPACE = "x-mlflow-workspace"
+
 
 @pytest.fixture
 def mlflow(tmp_path: Path) -> Iterator[FakeMlflow]:
@@ -125,12 +127,15 @@ def test_it_signs_in_as_mlflows_own_client_does(
 
     monkeypatch.setenv("HOME", str(tmp_path))  # where the client would find others
     variables = {f"MLFLOW_TRACKING_{name}": value for name, value in environment.items()}
+    variables["MLFLOW_WORKSPACE"] = "team-a"
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     MlflowArtifactFiles(mlflow.uri, environment=variables).exists("a")
     MlflowArtifactsRepository("mlflow-artifacts:/", mlflow.uri).list_artifacts("a")
     ours, theirs = (headers.get("Authorization") for headers in mlflow.headers)
     assert ours == theirs == header
+    for headers in mlflow.headers:
+        assert {name.lower(): said for name, said in headers.items()}[WORKSPACE] == "team-a"
 
 
 def test_a_bundle_of_certificates_is_mlflows_own_variable(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ _PLACES = 8  # that some models leave out before the first token's
 _MISLEADING = re.compile(
     r"above report|Traceback|KeyError|NoneType|object has no attribute|unexpected keyword"
     r"|ignore_mismatched_sizes|from_pt|raise an issue|does not answer as the original"
+    r"|submit a PR|\x1b"
 )
 
 

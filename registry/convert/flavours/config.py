@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from contracts.tasks import Task
+from preprocess.surrogates import find_lone_surrogate
 from registry.convert.errors import VersionError
 from registry.convert.forms import FORMS, TaskForm
 
 Json = Mapping[str, Any]
 
 CONFIG = "config.json"
+CODE_MAPS = (CONFIG, "tokenizer_config.json")
 SENTENCES_CONFIG = "config_sentence_transformers.json"
 _NO_LIMIT = 1_000_000  # tokenisers without a limit write 1e30
 # Their positions start after the padding id, by RoBERTa's way; it is 1 if the file omits it.
@@ -29,13 +31,30 @@ def read_json(path: Path) -> Json:
     """The file's object; empty if there is no such file; raises ``VersionError``."""
     if not path.is_file():
         return {}
-    try:
-        data = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise VersionError(f"{path.name} is not JSON: {error}") from error
+    data = parse_json(path.read_bytes(), path.name)
     if not isinstance(data, dict):
         raise VersionError(f"{path.name} does not hold a JSON object")
     return data
+
+
+def parse_json(content: bytes | str, name: str) -> Any:  # noqa: ANN401 - a version's own
+    """What a version's JSON holds; raises ``VersionError`` if it is none, or no text."""
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise VersionError(f"{name} is not JSON: {error}") from error
+    require_text(data, name)
+    return data
+
+
+def require_text(data: object, name: str) -> None:
+    """Refuses half of a surrogate pair in JSON's strings; raises ``VersionError``."""
+    place = find_lone_surrogate(data)
+    if place is not None:
+        raise VersionError(
+            f"{name}: {place.removeprefix('.') or 'a text'}: half of a surrogate pair is no text; "
+            "write the character whole"
+        )
 
 
 def task_of(
@@ -151,7 +170,4 @@ def max_tokens_of(config: Json, tokenizer_config: Json) -> int | None:
 
 def runs_own_code(folder: Path) -> str:
     """The file that asks for code of its own (``trust_remote_code``); empty if none does."""
-    for name in (CONFIG, "tokenizer_config.json"):
-        if read_json(folder / name).get("auto_map"):
-            return name
-    return ""
+    return next((each for each in CODE_MAPS if read_json(folder / each).get("auto_map")), "")

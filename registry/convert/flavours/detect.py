@@ -4,6 +4,8 @@ By files alone, so that a plain folder and MLflow's own layouts are read the sam
 the version is run, and no weights are read.
 """
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,13 +13,13 @@ from contracts.tasks import Task
 from registry.convert.errors import VersionError
 from registry.convert.flavours import gliner
 from registry.convert.flavours.config import (
+    CODE_MAPS,
     CONFIG,
     is_cross_encoder,
     is_multi_label,
     labels_of,
     max_tokens_of,
     read_json,
-    runs_own_code,
     task_of,
 )
 from registry.convert.flavours.hints import read_hints
@@ -43,6 +45,7 @@ PICKLES = (".bin", ".pkl", ".pickle", ".pt", ".pth", ".ckpt", ".joblib")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _ADAPTER = "adapter_model"  # its weights are no model's
 SAFETENSORS = ".safetensors"
+_OTHER_CODE = re.compile(r'"([^"]+)--')
 _TOKENISER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model",
                     "spiece.model", "tokenizer.model", "spm.model")  # fmt: skip
 # Where the known layouts keep things, from the version's folder; the first that fits counts.
@@ -87,30 +90,6 @@ def detect(
         refuse_adapters(folder, has_model=any(_weights(spans)))
         _require_weights(folder, spans, refused)
         return gliner.read_model(spans, _tokenizer(folder, spans, tokenizers), task)
-    return _detect_transformer(
-        folder,
-        folders,
-        refused=refused,
-        tokenizers=tokenizers,
-        task=task,
-        usual=usual,
-        allow_pickle=allow_pickle,
-        allow_remote_code=allow_remote_code,
-    )
-
-
-def _detect_transformer(
-    folder: Path,
-    folders: Sequence[Path],
-    *,
-    refused: Sequence[str],
-    tokenizers: Iterable[Path],
-    task: Task | None,
-    usual: Task | None,
-    allow_pickle: bool,
-    allow_remote_code: bool,
-) -> OriginalTextModel:
-    """The same of every other kind; ``folders`` are those that may hold the model."""
     weights = next((p for p in folders if any(_weights(p))), None)
     sentences = next(
         (p for p in folders if (p / MODULES).is_file() and not is_cross_encoder(p)), None
@@ -131,8 +110,7 @@ def _detect_transformer(
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_pickle:
         _refuse_other_weights(model_folder, transformer)
-    if not allow_remote_code:
-        _refuse_own_code(model_folder, transformer, tokenizer_folder)
+    _refuse_own_code(model_folder, transformer, tokenizer_folder, allowed=allow_remote_code)
     found, labels, multi_label = _meaning(transformer, graph, pooling, task, usual)
     form = FORMS[found]
     pooling = _pooling_of(form, pooling)
@@ -213,13 +191,18 @@ def _longest(transformer: Path, tokenizer: Path, own: int | None) -> int | None:
     return limit if own is None else min(limit or own, own)
 
 
-def _refuse_own_code(*folders: Path) -> None:
-    for candidate in folders:
-        asking = runs_own_code(candidate)
-        if asking:
+def _refuse_own_code(*folders: Path, allowed: bool) -> None:
+    for path in (folder / name for folder in folders for name in CODE_MAPS):
+        asking = read_json(path).get("auto_map")
+        if asking and not allowed:
             raise VersionError(
-                f"{asking} asks for code of its own (auto_map), which is run only if the operator "
-                "allows it: conversion.allowRemoteCode in the chart (--allow-remote-code)"
+                f"{path.name} asks for code of its own (auto_map), which only an operator allows: "
+                "conversion.allowRemoteCode in the chart, or headrace up --allow-remote-code"
+            )
+        if other := _OTHER_CODE.search(json.dumps(asking)):  # as transformers saves what was there
+            raise VersionError(
+                f"{path.name} takes its code from {other[1]} (auto_map), which is never "
+                f"downloaded: put its .py files beside it, and take {other[1]}-- out of auto_map"
             )
 
 

@@ -3,7 +3,6 @@
 It looks at names and at the exporter's metadata, never at weights outside the graph.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import onnx
 
 from contracts.tasks import ENGINE_OUTPUT, Task
 from registry.convert.errors import VersionError
+from registry.convert.flavours.config import parse_json
 from registry.convert.forms import FORMS, TaskForm
 
 
@@ -60,10 +60,11 @@ def _fits(task: Task, form: TaskForm, outputs: Mapping[str, int | None]) -> bool
 def _labels(metadata: dict[str, str]) -> tuple[str, ...]:
     try:
         if "id2label" in metadata:
-            named = json.loads(metadata["id2label"])
+            named = parse_json(metadata["id2label"], "id2label of the graph's metadata")
             return tuple(str(named[str(place)]) for place in range(len(named)))
         if "labels" in metadata:
-            return tuple(str(label) for label in json.loads(metadata["labels"]))
-    except (ValueError, KeyError, TypeError) as error:
+            named = parse_json(metadata["labels"], "labels of the graph's metadata")
+            return tuple(str(label) for label in named)
+    except (KeyError, TypeError) as error:
         raise VersionError("the labels in the graph's metadata can't be read") from error
     return ()

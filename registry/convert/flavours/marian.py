@@ -8,7 +8,6 @@ reads it; several in a row are one unknown piece there, and each its own here. I
 torch nor the library sentencepiece.
 """
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from tokenizers import (
 )
 
 from registry.convert.errors import VersionError
-from registry.convert.flavours.config import read_json
+from registry.convert.flavours.config import parse_json, read_json
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +98,7 @@ def tokenizer_json(folder: Path) -> str:
 
 def _pieces(folder: Path) -> list[str]:
     try:
-        numbers: dict[str, int] = json.loads((folder / VOCABULARY).read_bytes())
+        numbers: dict[str, int] = parse_json((folder / VOCABULARY).read_bytes(), VOCABULARY)
         pieces = sorted(numbers, key=numbers.__getitem__)
         whole = [numbers[each] for each in pieces] == list(range(len(pieces)))
     except (ValueError, TypeError, AttributeError) as error:

@@ -4,7 +4,6 @@ What it can't express in the exported graph it refuses, rather than serve vector
 the original's.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 from contracts.manifest import WEIGHTS
 from registry.convert.errors import VersionError
 from registry.convert.flavours import fields
-from registry.convert.flavours.config import Json, read_json
+from registry.convert.flavours.config import Json, parse_json, read_json
 from registry.convert.flavours.original import Dense, Pooling, PoolingMode
 
 MODULES = "modules.json"
-MASK = "MultiVectorMask"
+MASK, _TRANSFORMERS = "MultiVectorMask", ("Transformer", "MLMTransformer")
 _FLAGS = {
     "pooling_mode_cls_token": PoolingMode.CLS,
     "pooling_mode_max_tokens": PoolingMode.MAX,
@@ -37,10 +36,9 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
     Raises:
         VersionError: a module or a mode that can't be part of the graph.
     """
-    transformer = folder
+    transformer, normalise = folder, False
     modes: tuple[PoolingMode, ...] = ()
     dense: list[Dense] = []
-    normalise = False
     entries = _modules(folder)
     # What it masks is token vectors, and so are those that the others read.
     sided = MASK in map(_kind, entries)
@@ -48,7 +46,7 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
         modes = (PoolingMode.EACH_TOKEN,)
     for module in entries:
         kind, module_folder = _kind(module), _folder_of(folder, module)
-        if kind in {"Transformer", "MLMTransformer"}:
+        if kind in _TRANSFORMERS and module is entries[0]:
             transformer = module_folder
         elif kind in {"Pooling", "SpladePooling"} and not sided:
             modes = _modes(kind, _config(module_folder, kind))
@@ -63,6 +61,8 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
                 "Transformer, Pooling, Dense and Normalize can, in this order, or "
                 f"MLMTransformer and SpladePooling, or Transformer, Dense, {MASK} and Normalize"
             )
+    if _kind(next(iter(entries), {})) not in _TRANSFORMERS:
+        raise VersionError(f"{MODULES} does not begin with a Transformer, which reads the texts")
     if not modes:
         raise VersionError(
             f"{MODULES} has no Pooling, so that the vectors would be one a token, and no {MASK}, "
@@ -129,10 +129,7 @@ def _config(module_folder: Path, kind: str, *, sided: bool = False) -> Json:
 
 
 def _modules(folder: Path) -> list[Mapping[str, Any]]:
-    try:
-        modules = json.loads((folder / MODULES).read_bytes())
-    except ValueError as error:
-        raise VersionError(f"{MODULES} is not JSON: {error}") from error
+    modules = parse_json((folder / MODULES).read_bytes(), MODULES)
     if not isinstance(modules, list) or not all(isinstance(item, dict) for item in modules):
         raise VersionError(f"{MODULES} does not hold a list of modules")
     for module in modules:

@@ -5,7 +5,6 @@ the last one. Its names are those of Optimum's exports. But for graphs that are 
 needs torch and transformers, as ``export`` does, whose ``load`` gives the model.
 """
 
-import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from onnx import helper, numpy_helper
 from contracts.manifest import TokenRules
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS
 from registry.convert.errors import VersionError
+from registry.convert.flavours.config import read_json
 from registry.convert.flavours.original import OriginalTextModel
 from registry.convert.graph import engine_form
 from registry.convert.graph.export import TorchModel
@@ -153,8 +153,7 @@ def flatten_cache(cache: Any) -> list[Any]:  # noqa: ANN401
 def stop_ids(original: OriginalTextModel) -> tuple[int, ...]:
     """The tokens that end a text, by ``generation_config.json``, else by ``config.json``."""
     for name in ("generation_config.json", "config.json"):
-        path = original.folder / name
-        ends = json.loads(path.read_bytes()).get("eos_token_id") if path.is_file() else None
+        ends = read_json(original.folder / name).get("eos_token_id")
         if ends is not None:
             return tuple(ends) if isinstance(ends, list) else (int(ends),)
     return ()

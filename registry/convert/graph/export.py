@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.tasks import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS, Task
-from registry.convert.errors import ExportMissingError, VersionError
+from registry.convert.errors import ExportMissingError, VersionError, first_line
 from registry.convert.flavours import marian
 from registry.convert.flavours.config import CONFIG, read_json
 from registry.convert.flavours.folders import transformer_folder
@@ -300,7 +300,13 @@ def _by_program(
     except MemoryError:
         raise
     except Exception as error:
-        raise VersionError(f"torch can't export the model to ONNX: {error}") from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        why = first_line(cause)
+        if "complex" in why:
+            why = f"it computes with complex numbers, of which ONNX has none ({why})"
+        raise VersionError(f"torch can't export the model to ONNX: {why}") from error
 
 
 def originals(

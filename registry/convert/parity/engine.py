@@ -19,7 +19,7 @@ from contracts.tensors import TensorSpec
 from preprocess.buckets import bucket_of
 from preprocess.encoder import EncodedTexts, TextEncoder
 from preprocess.padding import RowPadder, Tensor
-from registry.convert.errors import VersionError
+from registry.convert.errors import VersionError, first_line
 
 Floats = NDArray[np.float32]
 Feed = Mapping[str, Tensor]
@@ -103,7 +103,7 @@ class GraphEngine:
                 source, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # ONNX Runtime's errors share no base but Exception
-            raise VersionError(f"ONNX Runtime can't load the graph: {_first(error)}") from error
+            raise VersionError(f"ONNX Runtime can't load the graph: {first_line(error)}") from error
 
     def run(self, feed: Feed) -> list[Floats]:
         """All outputs for one batch; raises ``VersionError``."""
@@ -111,7 +111,9 @@ class GraphEngine:
             return list(self._session.run(None, dict(feed)))
         except Exception as error:  # as above
             shape = next(iter(feed.values())).shape
-            raise VersionError(f"the graph fails on a batch of {shape}: {_first(error)}") from error
+            raise VersionError(
+                f"the graph fails on a batch of {shape}: {first_line(error)}"
+            ) from error
 
     def rows(self, texts: TokenisedTexts, indexes: Sequence[int], length: int) -> list[Floats]:
         """The first output for some texts in one batch: for each float32 ``[1, n]``.
@@ -143,7 +145,3 @@ class GraphEngine:
         return np.concatenate(
             [self.rows(texts, [index], tokens[index])[0] for index in range(len(texts))]
         )
-
-
-def _first(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:300] if str(error).strip() else type(error).__name__

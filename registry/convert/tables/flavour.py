@@ -4,7 +4,6 @@ A version that only ``python_function`` opens is Python of its users' own: so is
 that is not known here, such as CatBoost's, if MLflow gives it a pyfunc and a signature.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from contracts.features import FeatureKind
 from registry.conversions.messages import ConversionRequest
 from registry.convert.download import FetchedVersion
 from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.flavours.config import parse_json, require_text
 
 MLMODEL = "MLmodel"
 SKLEARN, XGBOOST, LIGHTGBM = "sklearn", "xgboost", "lightgbm"
@@ -135,6 +135,7 @@ def _pyfunc(folder: Path, described: Mapping[str, Any], request: ConversionReque
     labels = (described.get("metadata") or {}).get("labels") or ()
     if not isinstance(labels, list | tuple) or len(labels) > _MOST_LABELS:
         raise VersionError(f"the labels in its metadata are no list of at most {_MOST_LABELS}")
+    require_text(list(map(str, labels)), "the labels in its metadata")
     if len(set(map(str, labels))) < len(labels) or len(labels) == 1:
         raise VersionError("the labels in its metadata are not different ones, two at least")
     return TableVersion(
@@ -159,11 +160,11 @@ def _columns(described: Mapping[str, Any]) -> tuple[tuple[SignatureColumn, ...],
             "input_example, or with a signature"
         )
     try:
-        inputs = json.loads(text)
+        inputs = parse_json(text, "its signature")
         if len(inputs) == 1 and inputs[0].get("type") == "tensor":
             return _of_tensor(inputs[0]["tensor-spec"]), False
         columns = tuple(_column(item) for item in inputs)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise VersionError(f"its signature can't be read: {error}") from error
     if not columns or len(columns) > MOST_FEATURES:
         raise VersionError(f"its signature has {len(columns)} columns, not 1 to {MOST_FEATURES}")

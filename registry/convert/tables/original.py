@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from contracts.features import FeatureKind
 from contracts.tasks import Task
-from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.errors import EnvironmentFaultError, VersionError, first_line
+from registry.convert.flavours.config import require_text
 from registry.convert.flavours.detect import is_pickle
 from registry.convert.tables import bounds
 from registry.convert.tables.flavour import LIGHTGBM, SKLEARN, XGBOOST, TableVersion
@@ -138,7 +139,7 @@ def open_original(version: TableVersion, *, allow_pickle: bool) -> OriginalTable
     except Exception as error:  # whatever a library raises of a file that it can't read
         raise VersionError(
             f"{version.path.name} was saved by {version.flavour} {version.saved_by or '?'}, and "
-            f"{owner.__version__} here can't open it: {_first(error)}"
+            f"{owner.__version__} here can't open it: {first_line(error)}"
         ) from error
     name = type(estimator).__name__
     reference = f"{version.flavour} {owner.__version__}"
@@ -151,6 +152,7 @@ def open_original(version: TableVersion, *, allow_pickle: bool) -> OriginalTable
         if not isinstance(classes, np.ndarray) or classes.ndim != 1:
             raise VersionError(f"{name} answers several questions at once, which is not served")
         labels = tuple(str(label) for label in classes.tolist())
+        require_text(list(labels), "the names of its classes")
         return OriginalTableModel(
             estimator, Task.TABULAR_CLASSIFICATION, labels, reference, version
         )
@@ -212,7 +214,3 @@ def _read_xgboost(version: TableVersion) -> Any:  # noqa: ANN401 - as above
 
 def _objective(booster: Any) -> Any:  # noqa: ANN401 - as above
     return json.loads(booster.save_config())["learner"]["objective"]["name"]
-
-
-def _first(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:300] or type(error).__name__

@@ -25,6 +25,7 @@ from preprocess.model_code import sandbox
 from registry.conversions.messages import ConversionRequest
 from registry.convert.download import FetchedVersion
 from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.flavours.config import require_text
 from registry.convert.parity.verify import broken_limit
 from registry.convert.tables import environment, rows, schema
 from registry.convert.tables.flavour import MOST_FEATURES, TableVersion
@@ -227,6 +228,7 @@ def learnt_labels(
         found = {label_of(each) for each in numbers[:, 0]}
     else:
         return ()
+    require_text(list(found), "its answers")
     if len(found) > _MOST_LABELS:
         raise VersionError(
             f"it answered {len(found)} different labels, more than {_MOST_LABELS}: name them in "

@@ -7,7 +7,6 @@ part of a profile.
 """
 
 import csv
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 
 from contracts.features import FeatureKind
 from registry.convert.errors import VersionError
+from registry.convert.flavours.config import parse_json
 from registry.convert.tables.flavour import SignatureColumn, TableVersion
 from registry.convert.tables.original import Row
 from registry.convert.texts import is_evaluation_file, thin_out
@@ -57,7 +57,7 @@ def find(version: TableVersion, folders: Sequence[Path]) -> OwnRows:
     example = version.folder / EXAMPLE
     if example.is_file():
         try:
-            found = _example(json.loads(example.read_text(encoding="utf-8")), version.columns)
+            found = _example(parse_json(example.read_bytes(), EXAMPLE), version.columns)
         except (ValueError, KeyError, TypeError) as error:
             raise VersionError(f"{EXAMPLE} can't be read: {error}") from error
         return OwnRows(tuple(_rows(EXAMPLE, found, version.columns)), "the version's input example")
@@ -117,7 +117,7 @@ def _read(path: Path) -> list[Mapping[str, Any]]:
     try:
         content = path.read_text(encoding="utf-8")
         if path.suffix == ".jsonl":
-            return [json.loads(line) for line in content.split("\n") if line.strip()]
+            return [parse_json(row, path.name) for row in content.split("\n") if row.strip()]
         return list(csv.DictReader(content.splitlines(keepends=True)))
     except (ValueError, csv.Error) as error:
         raise VersionError(f"{path.name} can't be read as rows: {error}") from error

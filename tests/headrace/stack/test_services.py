@@ -83,6 +83,14 @@ def test_the_ceilings_are_told_to_whoever_serves_what_endpoints_ask_for() -> Non
     assert told == {"loader", "controller", "gateway"}
 
 
+@pytest.mark.parametrize("code", [True, False])
+def test_code_of_versions_runs_in_conversions_only_if_it_is_asked_for(*, code: bool) -> None:
+    settings = replace(EXISTING, allow_remote_code=code, allow_pickle=not code)
+    plan = services.plan(settings, Home(Path("/h")), {})
+    words = {f"--allow-remote-code={code}".lower(), f"--allow-pickle={not code}".lower()}
+    assert {item.name for item in plan if words <= set(item.argv)} == {"controller"}
+
+
 def test_gateways_are_told_whose_pages_may_ask() -> None:
     settings = replace(EXISTING, allowed_origins=("http://localhost:3000", "app://me"))
     plan = services.plan(settings, Home(Path("/h")), {})

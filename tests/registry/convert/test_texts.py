@@ -48,7 +48,7 @@ def test_a_text_of_json_may_hold_line_separators_that_are_no_line_breaks(tmp_pat
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("evaluation_texts.jsonl", "not json", "can't be read"),
+        ("evaluation_texts.jsonl", "not json", "is not JSON"),
         ("evaluation_texts.jsonl", '{"txt": "a"}', "can't be read"),
         ("evaluation_texts.jsonl", '{"text": 3}', "not a string"),
         ("evaluation_texts.jsonl", '{"text": "a\\ud800"}', "surrogate"),

@@ -274,6 +274,54 @@ def test_a_masked_language_model_is_sparse_where_the_endpoint_says_so(tmp_path: 
     assert again.task is Task.SPARSE_EMBEDDING
 
 
+HALF = "\ud83d"  # of an emoji
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place"),
+    [
+        ("config.json", {"id2label": {"0": f"good {HALF}", "1": "bad"}}, "id2label.0"),
+        ("config.json", {"label2id": {HALF: 0}}, "label2id"),
+        ("tokenizer_config.json", {"pad_token": {"content": HALF}}, "pad_token.content"),
+        ("tokenizer_config.json", {"chat_template": HALF}, "chat_template"),
+        ("sentence_bert_config.json", {"nonsense": [0, HALF]}, r"nonsense\[1\]"),
+        ("config_sentence_transformers.json", {"prompts": {"query": HALF}}, "prompts.query"),
+        ("config_sentence_transformers.json", {"prompts": {HALF: "query: "}}, "prompts"),
+        ("modules.json", [{**MODULES[0], "name": HALF}, MODULES[1]], r"\[0\].name"),
+        ("1_Pooling/config.json", {"pooling_mode": HALF}, "pooling_mode"),
+    ],
+)
+@pytest.mark.parametrize("raw", [False, True], ids=["escaped", "raw"])
+def test_half_of_a_surrogate_pair_in_a_configuration_is_refused_by_its_place(
+    tmp_path: Path, name: str, content: Any, place: str, *, raw: bool
+) -> None:
+    sentences(tmp_path, MODULES, {"pooling_mode": "mean"})
+    written = json.dumps(content, ensure_ascii=not raw)
+    (tmp_path / name).write_bytes(written.encode("utf-8", "surrogatepass"))
+    with pytest.raises(VersionError, match=f"{Path(name).name}: {place}: half of a surrogate pair"):
+        detect(tmp_path)
+
+
+@pytest.mark.parametrize("metadata", [{"id2label": {"0": "x", "1": HALF}}, {"labels": ["x", HALF]}])
+def test_half_of_a_surrogate_pair_in_a_graphs_metadata_is_refused(
+    tmp_path: Path, metadata: dict[str, object]
+) -> None:
+    with pytest.raises(VersionError, match=r"metadata: .*1.*half of a surrogate pair"):
+        detect(bare_graph(tmp_path, classifier(), **metadata))
+
+
+def test_a_file_name_that_is_no_unicode_is_escaped_in_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "odd-\udcff.bin").touch()
+    with pytest.raises(VersionError) as refused:
+        detect(tmp_path)
+    assert r"it holds odd-\udcff.bin" in refused.value.reason
+
+
+def test_a_whole_pair_is_a_character_like_any_other(tmp_path: Path) -> None:
+    assert detect(hf_folder(tmp_path, id2label={"0": "😀"})).labels == ("😀",)
+    assert b"\\ud83d\\ude00" in (tmp_path / "config.json").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("modules", "pooling", "words"),
     [
@@ -282,6 +330,10 @@ def test_a_masked_language_model_is_sparse_where_the_endpoint_says_so(tmp_path: 
         (MODULES, {"pooling_mode": "mean", "include_prompt": False}, "prompt"),
         (MODULES, {}, "no Pooling"),
         ([{**MODULES[0], "path": "../.."}], {}, "outside"),
+        ([MODULES[1], NORMALIZE], {"pooling_mode": "mean"}, "does not begin with a Transformer"),
+        ([NORMALIZE, *MODULES[::-1]], {"pooling_mode": "mean"}, "Transformer that can't be part"),
+        ([], {}, "does not begin with a Transformer"),
+        ([*MODULES, MODULES[0]], {"pooling_mode": "mean"}, "module Transformer that can't be"),
         (SPLADE, {"pooling_strategy": "sum"}, "sparse pooling by sum with relu"),
         (SPLADE, {"activation_function": "log1p_relu"}, "with log1p_relu"),
         ([{"path": "", "type": "antigravity.Transformer"}], {}, "'antigravity.Transformer', which"),
@@ -420,6 +472,23 @@ def test_code_of_the_models_own_is_refused_unless_allowed(tmp_path: Path, name: 
     with pytest.raises(VersionError, match=f"{name} asks for code of its own"):
         detect(tmp_path)
     assert detect(tmp_path, allow_remote_code=True).task is Task.TEXT_CLASSIFICATION
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("config.json", {"AutoModel": "jinaai/bert--modeling_bert.JinaBertModel"}),
+        ("tokenizer_config.json", {"AutoTokenizer": ["jinaai/bert--tokenization.T", None]}),
+    ],
+)
+def test_code_that_lies_in_another_repository_is_never_downloaded(
+    tmp_path: Path, name: str, code: dict[str, Any]
+) -> None:
+    hf_folder(tmp_path, auto_map={"AutoConfig": "beside.Config"})
+    asking = {"architectures": ["BertForSequenceClassification"], "auto_map": code}
+    write_json(tmp_path / name, asking)
+    with pytest.raises(VersionError, match=f"{name} takes its code from jinaai/bert.*never down"):
+        detect(tmp_path, allow_remote_code=True)
 
 
 def test_what_is_nothing_we_know_is_refused_with_what_it_holds(tmp_path: Path) -> None:

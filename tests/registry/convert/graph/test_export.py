@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import own_architectures
 import pytest
 from fake_mlflow import FakeMlflow
 from tiny_models import SPECIAL, WORDS, write_json
@@ -271,6 +272,27 @@ def test_code_of_a_versions_own_is_run_and_proved_only_if_the_operator_allows_it
     assert manifest.parity is not None
     assert manifest.parity.texts > 100
     assert manifest.parity.max_abs_difference <= 1e-5
+
+
+def test_an_encoder_that_brings_its_code_is_served_if_the_operator_allows_it(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    write_own_code(libraries, fake.root / "v", "Alibi")
+    own_architectures.write(libraries, fake.root / "v", "Alibi")
+    manifest = converted(fake, tmp_path, own_code=True, precision=Precision.FP32)
+    assert manifest.parity is not None
+    assert manifest.parity.texts > 100
+    assert manifest.parity.max_abs_difference <= 1e-5
+
+
+def test_what_no_graph_can_hold_is_said_in_one_line(
+    libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
+) -> None:
+    write_own_code(libraries, fake.root / "v", "Neo")
+    own_architectures.write(libraries, fake.root / "v", "Neo")
+    with pytest.raises(VersionError, match=r"ONNX: it computes with complex numbers") as refused:
+        converted(fake, tmp_path, own_code=True)
+    assert "\n" not in refused.value.reason
 
 
 def test_inputs_that_the_network_does_not_take_are_named(

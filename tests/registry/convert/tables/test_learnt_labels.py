@@ -36,6 +36,7 @@ def test_labels_are_those_that_are_named_or_answered(
     ("answers", "named", "reason"),
     [
         (PyfuncAnswers(None, ("yes", "yes")), (), "name its labels"),
+        (PyfuncAnswers(None, ("yes", "\ud83d")), (), "half of a surrogate pair"),
         (PyfuncAnswers(None, tuple(map(str, range(101)))), (), "101 different labels"),
         (PyfuncAnswers(np.ones((2, 3))), ("no", "yes"), "2 labels, and it answers 3 numbers"),
     ],
