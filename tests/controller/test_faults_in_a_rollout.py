@@ -61,8 +61,8 @@ OF_PART = {
     "kafka": set[str](),  # the fold role and gateways have alerts of their own on it
 }
 AT_MINUTE = 13  # after ten of an outage
-# Of what is not in this world, and works: other parts, and the controller's loop, which makes passes
-# in any fault.
+# Of what is not in this world, and works: other parts, and the loop of the controller, whose passes
+# go on in any fault.
 WELL = {
     "headrace_gateway_ready": f"1x{AT_MINUTE}",
     "headrace_fold_connected": f"1x{AT_MINUTE}",
