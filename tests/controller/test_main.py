@@ -24,6 +24,7 @@ from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX, RolloutState
 from registry.errors import EndpointConflictError
 from registry.packages.store import PackageStore
+from registry.packages.store_mark import StoreMark
 from registry.reconcile.release_claim import ReleaseClaim
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats
@@ -123,6 +124,18 @@ def test_a_second_releases_controller_does_not_start_beside_the_first_ones(tmp_p
     assert "looked after by the controller of another release" in done.stderr + done.stdout
 
 
+def test_a_second_releases_controller_does_not_start_on_the_first_ones_packages(
+    tmp_path: Path,
+) -> None:
+    for name in ("endpoints", "reports"):
+        (tmp_path / name).mkdir()
+    StoreMark((tmp_path / "store").as_uri(), [b"t" * 32], owner="the first one").claim()
+    program = [sys.executable, "-P", "-m", "controller.main", *flags_of(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1
+    assert "belongs to another release of Headrace (the first one" in done.stderr + done.stdout
+
+
 def test_a_clock_that_is_wrong_for_a_while_ends_no_rollout(tmp_path: Path) -> None:
     began, ahead = time.time(), tmp_path / "ahead"
     stable, candidate = (manifest(version).ref() for version in ("1", "2"))
@@ -158,7 +171,8 @@ def test_a_clock_that_is_wrong_for_a_while_ends_no_rollout(tmp_path: Path) -> No
     try:
         look()
         for days in (40, -40, 0):
-            ahead.write_text(str(days * 86400.0))
+            (tmp_path / "next").write_text(str(days * 86400.0))
+            (tmp_path / "next").replace(ahead)  # it is never read half
             look()  # it may have begun before
             found = look()
             assert found.rollout is not None

@@ -154,7 +154,7 @@ class LastRequests:
             raise GoneError
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.real)])
+@pytest.fixture
 def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of a prefix of a bucket, where nothing is."""
     url = f"s3://{BUCKET}/{uuid4().hex}"
@@ -167,7 +167,15 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bytes_", [7, 2 * PART_BYTES + 1], ids=["at once", "in parts"])
+@pytest.mark.parametrize(
+    ("bucket", "bytes_"),
+    [
+        pytest.param("fake", 7, id="fake"),
+        pytest.param("fake", 2 * PART_BYTES + 1, id="fake-in-parts"),
+        pytest.param("real", 2 * PART_BYTES + 1, id="real-in-parts", marks=pytest.mark.real),
+    ],
+    indirect=["bucket"],
+)
 @pytest.mark.parametrize("what", ["publish", "delete", "collect", "repair"])
 def test_killed_at_any_change_an_s3_store_holds_only_whole_packages_and_takes_them_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: str, what: str, bytes_: int
