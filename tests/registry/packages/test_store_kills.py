@@ -12,13 +12,12 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 from uuid import uuid4
 
 import fsspec
 import pytest
 import s3fs
-from botocore.awsrequest import AWSPreparedRequest
 from dying_files import DyingFiles, KilledError
 from fake_object_store import BUCKET, FakeObjectStore, serve
 from registry_fakes import packed
@@ -131,6 +130,12 @@ class GoneError(Exception):
     """The process that asks is no more."""
 
 
+class SentRequest(Protocol):
+    """What is used of a request of the client's library."""
+
+    method: str
+
+
 class LastRequests:
     """Lets this process's client of S3 send one change less than ``changes``, and nothing then."""
 
@@ -147,7 +152,7 @@ class LastRequests:
     def __exit__(self, *_: object) -> None:
         self._events.unregister("before-send.s3", self._send)
 
-    def _send(self, request: AWSPreparedRequest, **_: object) -> None:
+    def _send(self, request: SentRequest, **_: object) -> None:
         changes = request.method in {"PUT", "POST", "DELETE"}
         self.left -= changes and self.left > 0
         if self.left == 0:
