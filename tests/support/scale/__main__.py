@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -67,6 +68,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="file to write the results to")
     parser.add_argument("--document", type=Path, help="markdown whose table and picture are made")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its servers end with it
     results: dict[str, Any] = {
         "machine": machine.describe(),
         "arguments": {
