@@ -138,6 +138,7 @@ def main() -> int:
     statistics = WindowsReader(
         lambda since: KafkaRecordLog(kafka, since, settings.windows_topic),
         KafkaEventLogEnds(kafka, settings.predictions_topic),
+        clock=SteadyClock(),
     )
     try:
         asyncio.run(
@@ -290,7 +291,7 @@ def _pyfunc_limits(settings: ControllerSettings) -> PyfuncLimits | None:
 
 def _store_mark(settings: ControllerSettings, keys: Sequence[bytes]) -> StoreMark:
     owner = f"the controller of {settings.endpoints} on {socket.gethostname()}"
-    return StoreMark(settings.store_url, keys, owner=owner)
+    return StoreMark(settings.store_url, keys, owner=owner, now=SteadyClock())
 
 
 def _check_mark(mark: StoreMark) -> None:

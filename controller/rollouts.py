@@ -33,6 +33,7 @@ from rollout.context import Judge, Observation
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 60.0  # of a package store that failed
+_MOST_PROFILES = 256  # more than rollouts go on at once; versions come and go for ever
 
 
 class Statistics(Protocol):
@@ -182,7 +183,13 @@ class PackageProfiles:
     After a failure the store is not asked for a minute: one that hangs holds up the pass.
     """
 
-    def __init__(self, store: PackageStore, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: PackageStore,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = _MOST_PROFILES,
+    ) -> None:
+        self._most = most
         self._store = store
         self._clock = clock
         self._known: dict[str, ReferenceProfile | None] = {}
@@ -190,14 +197,18 @@ class PackageProfiles:
 
     def __call__(self, ref: ModelRef) -> ReferenceProfile | None:
         """The profile; None if the package has none, or can't be read now."""
-        if ref.package not in self._known:
+        known = self._known  # threads share it
+        if ref.package not in known:
             if self._clock() < self._retry_at:
                 return None
             try:
-                self._known[ref.package] = self._store.manifest(ref.package).profile
+                profile = self._store.manifest(ref.package).profile
             except StoreError as error:
                 log.warning("the profile of version %s can't be read: %s", ref.version, error)
                 if isinstance(error, StoreUnavailableError):
                     self._retry_at = self._clock() + _RETRY_SECONDS
                 return None
-        return self._known[ref.package]
+            if len(known) >= self._most:
+                known = self._known = {}  # those that are asked for are read again
+            known[ref.package] = profile
+        return known[ref.package]

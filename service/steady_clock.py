@@ -13,7 +13,7 @@ from collections.abc import Callable
 log = logging.getLogger(__name__)
 
 JUMP_SECONDS = 5.0  # between two looks; less is followed at once
-LASTS_SECONDS = 300.0  # before a jump is believed
+LASTS_SECONDS = 600.0  # before a jump is believed
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)  # Linux: goes on while the machine sleeps
 

@@ -43,6 +43,7 @@ _Numbered = tuple[
 ]
 _FOUND_FRESH_SECONDS = 60.0  # of an index entry that was there
 _MISSING_FRESH_SECONDS = 2.0  # of one that was not
+_MOST_KNOWN = 20_000  # more than all endpoints ask for at once; versions come and go for ever
 _PROVEN_FRESH_SECONDS = 300.0  # of a package that was read whole and is as it should be
 
 
@@ -57,7 +58,9 @@ class EndpointObserver:
         jobs: ConversionJobs,
         now: Callable[[], float],
         store_guard: StoreTimeoutGuard | None = None,
+        most_known: int = _MOST_KNOWN,
     ) -> None:
+        self._most_known = most_known
         self._conditions = conditions
         self._index = index
         self._jobs = jobs
@@ -106,6 +109,8 @@ class EndpointObserver:
         crossing: DeviceKind | None = None,
     ) -> tuple[ObservedState, PlannedVersion | None]:
         """What is, and the version that should be stable."""
+        if len(self._known) + len(self._signatures) + len(self._proven_at) >= self._most_known:
+            self._known, self._signatures, self._proven_at = {}, {}, {}
         model = snapshot.models.get(endpoint.spec.model) if snapshot else None
         versions = self._versions(endpoint, snapshot, device)
         seen = ObservedState(versions)

@@ -6,31 +6,49 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from fake_mlflow import FakeMlflow, serve
 from network_calls import addresses, traced
-from registry_fakes import endpoint
+from registry_fakes import endpoint, manifest
 from tiny_models import write_onnx_version
 from waiting import until
 
 from contracts.controller import ControllerBeat
-from contracts.endpoint import EndpointSpec
+from contracts.endpoint import Arm, Candidate, EndpointSpec, EndpointStatus, Phase, Route
 from contracts.model import ModelRef
+from contracts.rollout import COMMAND_PREFIX, RolloutState
+from registry.errors import EndpointConflictError
 from registry.packages.store import PackageStore
+from registry.packages.store_mark import StoreMark
 from registry.reconcile.release_claim import ReleaseClaim
 from registry.stores.endpoints import FileEndpointStore
 from registry.stores.heartbeats import FileHeartbeats
 from service.key_files import read_keys
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
+MISLED = Path(__file__).parents[1] / "support" / "misled_program.py"
+
+
+def flags_of(folder: Path, mlflow: str = "http://127.0.0.1:9") -> list[str]:
+    """Of a controller that keeps all in a folder, and whose Kafka is away."""
+    flags = {
+        "endpoints": folder / "endpoints",
+        "reports": folder / "reports",
+        "store-url": (folder / "store").as_uri(),
+        "work-dir": folder / "work",
+        "mlflow-uri": mlflow,
+        "kafka-bootstrap": "127.0.0.1:9",
+    }
+    return [f"--{name}={value}" for name, value in flags.items()]
 
 
 def converted(tmp_path: Path, record: Path | None = None) -> tuple[ModelRef, set[tuple[str, int]]]:
     """A version's package and the addresses that the controller was given, once it has ended."""
-    store, work = tmp_path / "store", tmp_path / "work"
     (tmp_path / "reports").mkdir()
     endpoints = FileEndpointStore(tmp_path / "endpoints")
     endpoints.put(endpoint(spec=EndpointSpec(model="tiny")))
@@ -38,18 +56,7 @@ def converted(tmp_path: Path, record: Path | None = None) -> tuple[ModelRef, set
     with serve(FakeMlflow(tmp_path / "artifacts")) as fake, (tmp_path / "log").open("wb") as log:
         fake.register("tiny", "mlflow-artifacts:/version", run_id="r1")
         fake.log_run("r1", "mlflow-artifacts:/run")
-        flags = {
-            "endpoints": tmp_path / "endpoints",
-            "reports": tmp_path / "reports",
-            "store-url": store.as_uri(),
-            "work-dir": work,
-            "mlflow-uri": fake.uri,
-            "kafka-bootstrap": "127.0.0.1:9",
-        }
-        program = [
-            *(sys.executable, "-P", "-m", "controller.main"),
-            *(f"--{name}={value}" for name, value in flags.items()),
-        ]
+        program = [sys.executable, "-P", "-m", "controller.main", *flags_of(tmp_path, fake.uri)]
         process = subprocess.Popen(
             traced(program, record) if record else program,
             stderr=log,
@@ -107,16 +114,7 @@ def test_a_second_releases_controller_does_not_start_beside_the_first_ones(tmp_p
 
     first = threading.Thread(target=beat)
     first.start()
-    flags = {
-        "endpoints": tmp_path / "endpoints",
-        "reports": tmp_path / "reports",
-        "store-url": (tmp_path / "store").as_uri(),
-        "work-dir": tmp_path / "work",
-        "mlflow-uri": "http://127.0.0.1:9",
-        "kafka-bootstrap": "127.0.0.1:9",
-    }
-    program = [sys.executable, "-P", "-m", "controller.main"]
-    program += [f"--{name}={value}" for name, value in flags.items()]
+    program = [sys.executable, "-P", "-m", "controller.main", *flags_of(tmp_path)]
     try:
         done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
     finally:
@@ -124,3 +122,62 @@ def test_a_second_releases_controller_does_not_start_beside_the_first_ones(tmp_p
         first.join()
     assert done.returncode == 1
     assert "looked after by the controller of another release" in done.stderr + done.stdout
+
+
+def test_a_second_releases_controller_does_not_start_on_the_first_ones_packages(
+    tmp_path: Path,
+) -> None:
+    for name in ("endpoints", "reports"):
+        (tmp_path / name).mkdir()
+    StoreMark((tmp_path / "store").as_uri(), [b"t" * 32], owner="the first one").claim()
+    program = [sys.executable, "-P", "-m", "controller.main", *flags_of(tmp_path)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1
+    assert "belongs to another release of Headrace (the first one" in done.stderr + done.stdout
+
+
+def test_a_clock_that_is_wrong_for_a_while_ends_no_rollout(tmp_path: Path) -> None:
+    began, ahead = time.time(), tmp_path / "ahead"
+    stable, candidate = (manifest(version).ref() for version in ("1", "2"))
+    status = EndpointStatus(
+        candidate=Candidate(version="2", ref=candidate, phase=Phase.SHADOW),
+        packages=(stable, candidate),
+        routes=(Route(arm=Arm.STABLE, ref=stable, weight=100),),
+        rollout=RolloutState(
+            id="r", candidate=candidate, stable=stable, began=began, step_began=began
+        ),
+    )
+    endpoints = FileEndpointStore(tmp_path / "endpoints")
+    endpoints.put(endpoint(status))
+    (tmp_path / "reports").mkdir()
+
+    def ask() -> bool:
+        with suppress(EndpointConflictError):
+            found = endpoints.list()[0]
+            update = {"annotations": {f"{COMMAND_PREFIX}x": "no command"}}
+            metadata = found.metadata.model_copy(update=update)
+            return bool(endpoints.put(found.model_copy(update={"metadata": metadata})))
+        return False
+
+    def look() -> EndpointStatus:
+        """Waits for a whole pass, which drops what is no command."""
+        until("the endpoint is written", 600, ask)
+        until("a pass", 600, lambda: not endpoints.list()[0].metadata.annotations)
+        return endpoints.list()[0].status
+
+    program = [sys.executable, "-P", MISLED, ahead, "controller.main", *flags_of(tmp_path)]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(list(map(str, program)), stdout=log, stderr=log)
+    try:
+        look()
+        for days in (40, -40, 0):
+            (tmp_path / "next").write_text(str(days * 86400.0))
+            (tmp_path / "next").replace(ahead)  # it is never read half
+            look()  # it may have begun before
+            found = look()
+            assert found.rollout is not None
+            assert found.rollout.began == began
+            assert found.rejected == ()
+    finally:
+        process.terminate()
+        process.wait(60)

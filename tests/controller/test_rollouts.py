@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from registry_fakes import endpoint, ref
+from reachable import count_reachable
+from registry_fakes import endpoint, packed, ref
 from rollout_walk import FakeJudge, MemoryStatistics, window
 
 from contracts.endpoint import (
@@ -19,6 +20,7 @@ from contracts.endpoint import (
     Route,
 )
 from contracts.manifest import Manifest
+from contracts.profile import ReferenceProfile
 from contracts.rollout import (
     COMMAND_PREFIX,
     CheckResult,
@@ -233,6 +235,20 @@ def test_a_store_that_is_away_is_not_asked_in_every_pass(tmp_path: Path) -> None
     now += 60.0
     assert profiles(NEW) is None
     assert store.asked == 2
+
+
+def test_of_many_versions_the_profiles_of_some_are_kept(tmp_path: Path) -> None:
+    store = PackageStore((tmp_path / "store").as_uri())
+    profiles = PackageProfiles(store, most=8)
+    counts = []
+    for number in range(1, 41):
+        manifest = packed(tmp_path / "made", version=str(number))
+        profile = ReferenceProfile(texts=number, source="evaluation")
+        made = store.publish(tmp_path / "made", manifest.model_copy(update={"profile": profile}))
+        assert profiles(made) == profile
+        counts.append(count_reachable(profiles))
+    assert max(counts[20:]) <= max(counts[:20])
+    assert len(set(counts[:8])) == 8
 
 
 def test_no_caller_gets_another_space_as_the_bake_before_it_ends() -> None:

@@ -56,6 +56,17 @@ def test_a_jump_that_lasts_is_believed(ahead: float) -> None:
     assert clock() == machine.wall()
 
 
+@pytest.mark.parametrize("ahead", [DAY, -DAY])
+def test_a_jump_of_five_minutes_is_not_believed(ahead: float) -> None:
+    machine = Machine()
+    clock = clock_of(machine)
+    machine.ahead = ahead
+    for machine.passed in (0.0, 60.0, 300.0):
+        assert clock() == 1e9 + machine.passed
+    machine.passed, machine.ahead = 301.0, 0.0
+    assert clock() == machine.wall()
+
+
 def test_a_clock_that_jumps_to_and_fro_is_not_believed() -> None:
     machine = Machine()
     clock = clock_of(machine)

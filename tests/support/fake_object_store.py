@@ -34,6 +34,7 @@ class FakeObjectStore:
     """One bucket. ``script`` answers in its place where it does not say None."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
+    uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)  # parts of what is unseen
     asked: list[tuple[str, str]] = field(default_factory=list)  # method, and path with query
     script: Callable[[Request], Answer | None] = lambda request: None
     url: str = ""
@@ -48,26 +49,58 @@ class FakeObjectStore:
         key = request.path.removeprefix(f"/{BUCKET}").lstrip("/")
         if request.method == "GET" and "list-type" in request.query:
             return self._list(request.query)
+        if "uploads" in request.query or "uploadId" in request.query:
+            return self._upload(key, request)
         if request.method == "POST":
             for name in re.findall(r"<Key>(.*?)</Key>", request.body.decode()):
                 self.objects.pop(name, None)
             return Answer(200, f'{HEAD}<DeleteResult xmlns="{_NAMESPACE}"></DeleteResult>')
-        if request.method == "PUT" and (source := request.headers.get("x-amz-copy-source")):
-            found = self.objects.get(unquote(source).removeprefix("/").removeprefix(f"{BUCKET}/"))
-            return _refused("NoSuchKey") if found is None else self._put(key, found, copied=True)
         if request.method == "PUT":
-            return self._put(key, _without_chunks(request))
+            return self._take(key, request)
         if request.method == "DELETE":
             self.objects.pop(key, None)
             return Answer(204)
         found = self.objects.get(key)
         return _refused("NoSuchKey") if found is None else _sent(found, request)
 
+    def _take(self, key: str, request: Request) -> Answer:
+        if (source := request.headers.get("x-amz-copy-source")) is None:
+            return self._put(key, _without_chunks(request))
+        found = self.objects.get(unquote(source).removeprefix("/").removeprefix(f"{BUCKET}/"))
+        return _refused("NoSuchKey") if found is None else self._put(key, found, copied=True)
+
     def _put(self, key: str, data: bytes, *, copied: bool = False) -> Answer:
         if key:  # else it is the bucket that is made
             self.objects[key] = data
         body = f"<CopyObjectResult><ETag>{_etag(data)}</ETag></CopyObjectResult>" if copied else ""
         return Answer(200, f"{HEAD}{body}" if body else "", headers={"ETag": _etag(data)})
+
+    def _upload(self, key: str, request: Request) -> Answer:
+        """A file that comes in parts, and is there once it is said to be whole."""
+        name = request.query.get("uploadId", "")
+        if not name:
+            name = f"upload-{len(self.asked)}"
+            self.uploads[name] = {}
+            said = f"<UploadId>{name}</UploadId>"
+            return Answer(
+                200,
+                f"{HEAD}<InitiateMultipartUploadResult>{said}</InitiateMultipartUploadResult>",
+            )
+        if name not in self.uploads:
+            return _refused("NoSuchUpload")
+        if request.method == "PUT":
+            data = _without_chunks(request)
+            self.uploads[name][int(request.query["partNumber"])] = data
+            return Answer(200, headers={"ETag": _etag(data)})
+        parts = self.uploads.pop(name)
+        if request.method == "DELETE":
+            return Answer(204)
+        self._put(key, b"".join(parts[number] for number in sorted(parts)))
+        said = f"<ETag>{_etag(self.objects[key])}</ETag>"
+        return Answer(
+            200,
+            f"{HEAD}<CompleteMultipartUploadResult>{said}</CompleteMultipartUploadResult>",
+        )
 
     def _list(self, query: dict[str, str]) -> Answer:
         prefix, most = query.get("prefix", ""), int(query.get("max-keys", "1000"))

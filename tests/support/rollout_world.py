@@ -35,6 +35,7 @@ from rollout_walk import FakeJudge, MemoryStatistics, window
 
 from contracts.backoff import Backoff
 from contracts.endpoint import EndpointSpec, EndpointStatus, Phase
+from contracts.loading import LoaderReport
 from contracts.rollout import RolloutSpec
 from controller.garbage_collection import GarbageCollection
 from controller.rollouts import JoinedRollouts
@@ -53,7 +54,10 @@ from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore, StoreError
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
+from registry.stores.cluster_reports import KubernetesReports
+from service.cluster.client import ClusterClient
 from service.cluster.watch import WatchPace
+from service.steady_clock import SteadyClock
 
 PACE = WatchPace(pauses=Backoff(0.01, 0.02), second_look_seconds=3600.0)
 ROLLOUT = {
@@ -126,6 +130,23 @@ def served(folder: Path, patch: pytest.MonkeyPatch, timeout_seconds: float) -> I
         yield Servers(mlflow, objects, kubernetes, registry)
 
 
+class WatchedReports(MemoryReports):
+    """In memory, beside a watch of those in the cluster that says whether it is away."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        super().__init__()
+        self._watched = KubernetesReports(client, NAMESPACE, pace=PACE)
+
+    def list(self) -> tuple[LoaderReport, ...]:
+        self._watched.list()
+        self.disconnected = self._watched.disconnected
+        return super().list()
+
+    def close(self) -> None:
+        """Stops watching."""
+        self._watched.close()
+
+
 @dataclass(frozen=True)
 class Seen:
     """What no fault may change but for the better."""
@@ -147,10 +168,11 @@ class RolloutWorld:
         self.folder = folder / self.model
         self.url = f"s3://{BUCKET}/{self.model}"
         self.time = 1_000_000.0
+        self.ahead = 0.0  # of it, what the machine takes for the time of day
         self.judged = MemoryStatistics()
         self.triton = FakeTriton()
         self.launcher = ScriptedLauncher()
-        self.reports = MemoryReports()
+        self.reports = WatchedReports(servers.kubernetes.client())
         self.changed = asyncio.Event()
         self.loads = True  # whether the loader makes passes
         self._looks: asyncio.Queue[asyncio.Event] = asyncio.Queue()
@@ -184,7 +206,7 @@ class RolloutWorld:
             jobs=self.jobs,
             rollouts=self.rollouts,
             changed=self.changed,
-            now=lambda: self.time,
+            now=SteadyClock(self._of_day, lambda: self.time),
         )
         ledger = self.folder / "ledger.json"
         self.loader = Loader(
@@ -196,7 +218,7 @@ class RolloutWorld:
             triton=self.triton,
             placement=NoPlacement(),
             reports=self.reports,
-            now=lambda: self.time,
+            now=self._of_day,
             devices=NoDevices(),
         )
         self.collection = GarbageCollection(
@@ -207,6 +229,9 @@ class RolloutWorld:
             foreign=lambda: "",
             wait=self._until_look,
         )
+
+    def _of_day(self) -> float:
+        return self.time + self.ahead
 
     async def _render(self, evidence: ShownRollout) -> Mapping[str, bytes]:
         return self.rollouts.evidence(evidence.endpoint, evidence.state)
@@ -331,6 +356,7 @@ async def opened(servers: Servers, folder: Path) -> AsyncIterator[RolloutWorld]:
         await world.jobs.close()
         world.endpoints.delete(world.model)
         await asyncio.to_thread(world.endpoints.close)
+        await asyncio.to_thread(world.reports.close)
 
 
 PAGE = "<html><head><title>404</title></head><body>default backend<br></body></html>"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import requests
-from dripping import HEAD, LONG_HEAD, dripping
+from dripping import HEAD, LONG_HEAD, dripping, slowly_taking
 from fake_mlflow import FakeMlflow, serve
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -159,6 +159,17 @@ def test_an_answer_that_drips_is_an_outage_that_keeps_no_thread(
         connection = MlflowConnection(f"http://127.0.0.1:{port}", timeout_seconds=0.5)
         with pytest.raises(SourceUnavailableError, match="came within 1 s"):
             connection.ask(lambda client: client.search_registered_models())
+
+
+def test_a_file_that_is_taken_too_slowly_is_an_outage_that_keeps_no_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+    with slowly_taking() as port:
+        connection = MlflowConnection(f"http://127.0.0.1:{port}", timeout_seconds=0.5)
+        folder = connection.folder("mlflow-artifacts:/run")
+        with pytest.raises(SourceUnavailableError, match="were taken within 1 s"):
+            folder.put("report", bytes(16 << 20))
 
 
 def test_sessions_of_an_older_client_have_their_time_too(monkeypatch: pytest.MonkeyPatch) -> None:

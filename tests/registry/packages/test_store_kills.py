@@ -13,17 +13,21 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Protocol, Self
+from uuid import uuid4
 
+import fsspec
 import pytest
+import s3fs
 from dying_files import DyingFiles, KilledError
 from fake_object_store import BUCKET, FakeObjectStore, serve
-from http_server import Answer, Request
 from registry_fakes import packed
 
 from contracts.manifest import MANIFEST
 from registry.packages import gc
 from registry.packages.store import PackageDamagedError, PackageStore, StoreUnavailableError
 
+PART_BYTES = 5 << 20  # the least that S3 takes
 PROGRAM = Path(__file__).parents[2] / "support" / "killed_publisher.py"
 
 
@@ -61,8 +65,10 @@ def assert_whole(store: PackageStore) -> None:
         store.verify(package)
 
 
-def assert_heals(store: PackageStore, source: Path, fetched: Path) -> None:
-    manifest = packed(source)
+def assert_heals(
+    store: PackageStore, source: Path, fetched: Path, content: bytes = b"weights"
+) -> None:
+    manifest = packed(source, content)
     ref = store.publish(source, manifest)
     assert store.packages().count(ref.package) == 1
     assert store.fetch(ref.package, fetched) == manifest
@@ -134,58 +140,91 @@ def test_killed_at_any_step_an_object_store_holds_only_whole_packages_and_takes_
     assert step > 1
 
 
-REFUSED = "<?xml version='1.0'?><Error><Code>AccessDenied</Code></Error>"
+class GoneError(Exception):
+    """The process that asks is no more."""
+
+
+class SentRequest(Protocol):
+    """What is used of a request of the client's library."""
+
+    method: str
 
 
 class LastRequests:
-    """Lets so many changes through, and nothing after them: their client is gone."""
+    """Lets this process's client of S3 send one change less than ``changes``, and nothing then."""
 
-    def __init__(self, fake: FakeObjectStore) -> None:
-        self._fake = fake
-        self.left = 0
+    def __init__(self, changes: int) -> None:
+        files = fsspec.filesystem("s3")
+        files.connect()
+        self._events = files.s3.meta.events
+        self.left = changes
 
-    def __call__(self, request: Request) -> Answer | None:
+    def __enter__(self) -> Self:
+        self._events.register("before-send.s3", self._send)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._events.unregister("before-send.s3", self._send)
+
+    def _send(self, request: SentRequest, **_: object) -> None:
         changes = request.method in {"PUT", "POST", "DELETE"}
         self.left -= changes and self.left > 0
         if self.left == 0:
-            self._fake.script = lambda _: Answer(403, REFUSED)
-            return Answer(403, REFUSED)
-        return None
+            raise GoneError
+
+
+@pytest.fixture
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a prefix of a bucket, where nothing is."""
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+    if request.param == "real":
+        request.getfixturevalue("object_store")
+        yield url
+        return
+    with serve(FakeObjectStore(), monkeypatch):
+        yield url
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bucket", "bytes_"),
+    [
+        pytest.param("fake", 7, id="fake"),
+        pytest.param("fake", 2 * PART_BYTES + 1, id="fake-in-parts"),
+        pytest.param("real", 2 * PART_BYTES + 1, id="real-in-parts", marks=pytest.mark.real),
+    ],
+    indirect=["bucket"],
+)
 @pytest.mark.parametrize("what", ["publish", "delete", "collect", "repair"])
 def test_killed_at_any_change_an_s3_store_holds_only_whole_packages_and_takes_them_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket: str, what: str, bytes_: int
 ) -> None:
-    fake = FakeObjectStore()
+    monkeypatch.setattr(s3fs.core, "calculate_chunksize", lambda *_, **__: PART_BYTES)
     source, other = tmp_path / "source", tmp_path / "other"
-    manifest, newer = packed(source), packed(other, b"newer", "2")
-    with serve(fake, monkeypatch):
-        for step in count(1):
-            store = PackageStore(f"s3://{BUCKET}/{what}{step}")
-            if what != "publish":
-                store.publish(source, manifest)
-            if what == "collect":
-                store.publish(other, newer)
-            if what == "repair":
-                fake.objects[f"{what}{step}/{manifest.package_id()}/model.onnx"] = b"rotten"
-            act: Callable[[], object] = partial(store.publish, source, manifest)
-            if what == "delete":
-                act = partial(store.delete, manifest.package_id())
-            elif what == "collect":
-                act = partial(gc.collect, store, (), keep=1)
-            fake.script = last = LastRequests(fake)
-            last.left = step
-            with suppress(StoreUnavailableError):
-                act()
-            done = last.left > 0
-            fake.script = lambda _: None
-            if what != "repair" or done:
-                assert_whole(store)
-            assert_heals(store, source, tmp_path / f"fetched{step}")
-            if done:
-                break
+    content = b"w" * bytes_
+    manifest, newer = packed(source, content), packed(other, b"newer", "2")
+    for step in count(1):
+        store = PackageStore(f"{bucket}/{what}{step}")
+        if what != "publish":
+            store.publish(source, manifest)
+        if what == "collect":
+            store.publish(other, newer)
+        if what == "repair":
+            rotten = f"{bucket}/{what}{step}/{manifest.package_id()}/model.onnx"
+            fsspec.filesystem("s3").pipe_file(rotten, b"rotten")
+        act: Callable[[], object] = partial(store.publish, source, manifest)
+        if what == "delete":
+            act = partial(store.delete, manifest.package_id())
+        elif what == "collect":
+            act = partial(gc.collect, store, (), keep=1)
+        with LastRequests(step) as last, suppress(StoreUnavailableError):
+            act()
+        done = last.left > 0
+        if what != "repair" or done:
+            assert_whole(store)
+        assert_heals(store, source, tmp_path / f"fetched{step}", content)
+        if done:
+            break
     assert step > 1
 
 

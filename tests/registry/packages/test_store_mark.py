@@ -21,6 +21,7 @@ from registry.packages.store_mark import (
     free,
     read_facts,
 )
+from service.steady_clock import SteadyClock
 
 OURS, NEWER, THEIRS = b"a" * 32, b"b" * 32, b"c" * 32
 HOUR, DAY = 3600.0, 86400.0
@@ -104,6 +105,22 @@ def test_a_store_of_a_release_that_long_gave_no_sign_of_life_is_taken_over(
     assert mark(url, clock, THEIRS).claim() == ""
     assert "the controller of team-a" in caplog.text
     assert mark(url, clock, OURS).claim() != ""  # it came back, and has to have another
+
+
+@pytest.mark.parametrize("ahead", [40 * DAY, -40 * DAY])
+def test_a_clock_that_is_wrong_for_five_minutes_gives_no_store_away(
+    url: str, clock: Clock, ahead: float
+) -> None:
+    """By the clock that the controller has; a plain one loses the store either way."""
+    of_day = Clock()
+    ours, theirs = (StoreMark(url, [key], now=SteadyClock(of_day, clock)) for key in (OURS, THEIRS))
+    assert ours.claim() == ""
+    for wrong in (ahead, ahead, 0.0):
+        clock.time += 150.0
+        of_day.time = clock.time + wrong
+        assert theirs.claim() != ""
+        assert ours.claim() == ""
+        assert mark(url, clock, THEIRS).claim() != ""  # whose clock is right
 
 
 def test_a_mark_of_which_nothing_is_known_is_never_taken_over_by_its_age(

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Collection
 from dataclasses import replace
 
+from reachable import count_reachable
 from registry_fakes import FakeRegistry, ScriptedLauncher, endpoint, ref
 
 from contracts.endpoint import Arm, EndpointStatus, Route
@@ -49,7 +50,7 @@ class FakeIndex(ConversionIndex):
 
 
 class ObserverHarness:
-    def __init__(self, *, seconds: float = 60.0) -> None:
+    def __init__(self, *, seconds: float = 60.0, most_known: int = 100) -> None:
         self.time = 1000.0
         self.index = FakeIndex()
         self.registry = FakeRegistry()
@@ -62,6 +63,7 @@ class ObserverHarness:
             jobs=self.jobs,
             now=lambda: self.time,
             store_guard=self.store_guard,
+            most_known=most_known,
         )
 
     async def observe(self, status: EndpointStatus = STABLE, name: str = "e") -> tuple[str, int]:
@@ -111,6 +113,19 @@ async def test_a_stable_version_without_a_package_is_no_fault_of_the_store() -> 
     models = {model.name: model for model in await harness.registry.models()}
     seen, _ = await harness.observer.observe(endpoint(STABLE), MlflowSnapshot(models, {}))
     assert (seen.stable_gone, seen.fault) == (True, "")
+
+
+async def test_what_is_kept_of_versions_is_bounded_however_many_come_and_go() -> None:
+    harness = ObserverHarness(most_known=20)
+    counts = []
+    for number in range(2, 60):
+        routes = (Route(arm=Arm.STABLE, ref=ref(str(number - 1), f"{number:x}"), weight=100),)
+        harness.registry.register("m", str(number))
+        harness.registry.delete("m", str(number - 1))
+        assert await harness.observe(EndpointStatus(routes=routes)) == ("", 1)
+        counts.append(count_reachable(harness.observer))
+    assert max(counts[20:]) <= max(counts[:20])
+    assert counts[8] > counts[0]  # it keeps something
 
 
 async def test_a_tag_of_a_version_claims_the_space_of_its_vectors() -> None:

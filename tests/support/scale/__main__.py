@@ -10,6 +10,7 @@ import asyncio
 import json
 import math
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -49,12 +50,17 @@ def main() -> int:
     """Reads the command line, runs every size, prints and writes."""
     parser = argparse.ArgumentParser(prog="python -P -m scale", description=__doc__)
     parser.add_argument("--binaries", default="", help="folder of etcd and kube-apiserver")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 300, 1000])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--rollouts", type=int, default=20, help="at once")
     parser.add_argument("--tritons", type=int, default=50)
     parser.add_argument("--pools", type=int, default=10, help="of Tritons")
     parser.add_argument("--gateways", type=int, default=100)
-    parser.add_argument("--seconds", type=float, default=140.0, help="of each size")
+    parser.add_argument(
+        "--seconds", type=float, nargs="+", default=[75.0, 140.0], help="of each size"
+    )
+    parser.add_argument(
+        "--within", type=float, default=400.0, help="seconds, all sizes together; else it gives up"
+    )
     parser.add_argument("--rate", type=float, default=0.3, help="requests a second of an endpoint")
     parser.add_argument(
         "--fresh", action="store_true", help="rollouts begin then; else they are two hours old"
@@ -62,6 +68,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="file to write the results to")
     parser.add_argument("--document", type=Path, help="markdown whose table and picture are made")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its servers end with it
     results: dict[str, Any] = {
         "machine": machine.describe(),
         "arguments": {
@@ -71,13 +78,19 @@ def main() -> int:
         "nice": os.nice(0),
         "sizes": [],
     }
-    for size in arguments.sizes:
+    until = time.monotonic() + arguments.within
+    for size, seconds in zip(arguments.sizes, arguments.seconds, strict=True):
         population = Population(
             size, arguments.rollouts, arguments.rate, pools=arguments.pools, fresh=arguments.fresh
         )
         load = os.getloadavg()
         with tempfile.TemporaryDirectory(prefix="headrace-scale-") as folder:
-            found = asyncio.run(_run(Path(folder), population, arguments))
+            run = _run(Path(folder), population, arguments, seconds)
+            try:
+                found = asyncio.run(asyncio.wait_for(run, until - time.monotonic()))
+            except TimeoutError:
+                _say(f"gives up: not all sizes in {arguments.within:g} s (--within)")
+                return 1
         found |= {"load_before": load, "load_after": os.getloadavg()}
         results["sizes"].append({"endpoints": size, **found})
         results["sizes"].sort(key=lambda each: int(each["endpoints"]))
@@ -97,7 +110,9 @@ def show(results: dict[str, Any], path: Path) -> None:
     document.draw(results["sizes"], path.parent / "images" / "scale.svg")
 
 
-async def _run(folder: Path, population: Population, options: argparse.Namespace) -> dict[str, Any]:
+async def _run(
+    folder: Path, population: Population, options: argparse.Namespace, seconds: float
+) -> dict[str, Any]:
     refs = population.publish(folder)
     known = [(model, version, ref.model_dump()) for (model, version), ref in refs.items()]
     (folder / "refs.json").write_text(json.dumps(known))
@@ -113,7 +128,7 @@ async def _run(folder: Path, population: Population, options: argparse.Namespace
         lists = await roles.gateways(options.gateways)
         _say("gateways watch")
         await asyncio.sleep(HISTORY_SECONDS)
-        roles.control(options.seconds)
+        roles.control(seconds)
         usage, written = Usage(roles.pids()), _EtcdWrites(server)
         running = [asyncio.create_task(loader.run()) for loader in loaders]
         counted = asyncio.create_task(_settled(loaders))
