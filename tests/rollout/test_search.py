@@ -128,3 +128,11 @@ def test_an_arms_answers_wait_for_the_others_requests_in_the_engine_that_they_sh
     assert (busy > quiet).all()
     assert slow[0] > quiet[0] + 3
     assert slow[1] > quiet[1], "a slow version holds up the other"
+
+
+@pytest.mark.slow
+def test_a_copy_is_timed_from_when_it_is_sent_and_is_no_slower_than_its_original() -> None:
+    for is_busy in (False, True):
+        of = shared_engine.windows(Engine(), 0.0, is_busy=is_busy).mean(axis=0)[:, 0]
+        slow = int(np.searchsorted(of[1].cumsum(), 0.95))
+        assert of[0, slow:].sum() <= 1.1 * of[1, slow:].sum()

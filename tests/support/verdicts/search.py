@@ -31,8 +31,9 @@ from verdicts.worlds import Stream, Traffic, World
 FOUND = Path(__file__).with_name("found_worlds.json")  # the worst, simulated at each release
 KEPT = 20
 FIRST, AGAIN = 8, 24  # rollouts
-_LONGEST = 1440  # windows, of which no rollout has more here
-_SHORT_BAKE = 90  # windows, of the first draws
+_Windows = tuple[int, int]  # after which a rollout expires, and of the bake
+_SHORT: _Windows = (480, 90)  # of the first draws, besides what their steps take at least
+_WHOLE: _Windows = (1440, whole.BAKE_WINDOWS)
 _MOST_INGREDIENTS = 5
 _HARMFUL = 0.3  # of the compositions
 
@@ -321,7 +322,7 @@ def _labelled(rng: Rng, parent: late_labels.World | None = None) -> Composition:
 
 
 def simulate(
-    composition: Composition, rollouts: int, seed: Sequence[int], bake: int = whole.BAKE_WINDOWS
+    composition: Composition, rollouts: int, seed: Sequence[int], windows: _Windows = _WHOLE
 ) -> tuple[int, Counter[str], int]:
     """How many go wrong, by what, and how many expire."""
     if composition.labels is not None:
@@ -339,8 +340,8 @@ def simulate(
         rng,
         composition.harm,
         shortest=world.shortest,
-        longest=_LONGEST,
-        bake=bake,
+        longest=windows[0] + 3 * world.shortest,
+        bake=windows[1],
     )
     causes = Counter(name for end in ended for name in end.causes)
     expired = sum(end.is_back and not end.causes for end in ended)
@@ -349,18 +350,18 @@ def simulate(
     return sum(bool(end.causes) for end in ended), causes, expired
 
 
-Simulated = Callable[[Composition, int, Sequence[int], int], tuple[int, Counter[str], int]]
+Simulated = Callable[[Composition, int, Sequence[int], _Windows], tuple[int, Counter[str], int]]
 
 
 def tried(
     composition: Composition, seed: int, number: int, simulated: Simulated = simulate
 ) -> Tried:
     """The first draws, and if one went wrong the second ones."""
-    first, causes, expired = simulated(composition, FIRST, (seed, number, 0), _SHORT_BAKE)
+    first, causes, expired = simulated(composition, FIRST, (seed, number, 0), _SHORT)
     if not first:
         return Tried(composition, 0, 0, 0, dict(causes), expired)
     seeds = (seed, number, 1)
-    wrong, causes, more = simulated(composition, AGAIN, seeds, whole.BAKE_WINDOWS)
+    wrong, causes, more = simulated(composition, AGAIN, seeds, _WHOLE)
     return Tried(composition, first, wrong, AGAIN, dict(causes), expired + more)
 
 

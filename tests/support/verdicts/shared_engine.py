@@ -25,7 +25,8 @@ MOST = 32  # requests of a batch
 BATCH_SECONDS, TOKEN_SECONDS = 1e-3, 1.2e-6
 WINDOWS, SECONDS, WARM_UP = 8, 1.0, 0.3  # of each state, of each of them, and before it
 STABLE, CANDIDATE, NEIGHBOUR = range(3)
-COPIES = 0.1  # of stable's requests, that are copied in shadow: they wait for an idle engine
+COPIES = 0.1  # of stable's requests, that are copied in shadow
+LONGEST_WAIT = 0.5  # seconds, for which a copy waits until neither version has a request
 _REST_SECONDS, _SIGMA = 0.006, 0.35  # of a gateway and the network: median, and of its logarithm
 _EDGES = np.array(LATENCY_EDGES.upper)
 
@@ -64,28 +65,40 @@ class Queue:
         return cls(came[order], model[order], tokens)
 
     def answered(self, engine: Engine, *, is_shadow: bool) -> Floats:
-        """When each was answered: idle engines take the next model's batch in turn."""
+        """Seconds until each was answered: idle engines take the next model's batch in turn.
+
+        As by a gateway, copies are sent one by one, when it has no other request of either version,
+        and timed from then; infinite: one waited too long for that and was dropped.
+        """
         waiting: list[deque[int]] = [deque() for _ in range(NEIGHBOUR + 1)]
-        done = np.zeros(len(self.came))
-        now, at, turn = 0.0, 0, 0
-        while at < len(self.came) or any(waiting):
-            if not any(waiting):
+        offered: deque[int] = deque()  # copies that are not sent yet
+        sent, done = self.came.copy(), np.full(len(self.came), np.inf)
+        now, free, at, turn = 0.0, 0.0, 0, 0
+        while at < len(self.came) or any(waiting) or offered:
+            if not any(waiting) and not offered:
                 now = max(now, float(self.came[at]))
             while at < len(self.came) and self.came[at] <= now:
-                waiting[self.model[at]].append(at)
+                is_copy = is_shadow and self.model[at] == CANDIDATE
+                (offered if is_copy else waiting[self.model[at]]).append(at)
                 at += 1
+            while offered and now - self.came[offered[0]] > LONGEST_WAIT:
+                offered.popleft()
+            if offered and not waiting[STABLE] and not waiting[CANDIDATE]:
+                copy = offered.popleft()
+                sent[copy] = max(free, self.came[copy])
+                waiting[CANDIDATE].append(copy)
             others = [(turn + 1 + each) % len(waiting) for each in range(len(waiting))]
-            ready = [model for model in others if waiting[model]]
-            if is_shadow and len(ready) > 1 and CANDIDATE in ready:
-                ready.remove(CANDIDATE)
-            turn = ready[0]
+            turn = next((model for model in others if waiting[model]), turn)
             of = waiting[turn]
+            if not of:
+                continue
             batch = [of.popleft() for _ in range(min(MOST, len(of)))]
             padded = len(batch) * int(self.tokens[batch].max())
             took = BATCH_SECONDS + TOKEN_SECONDS * padded
             now += took * (engine.slower if turn == CANDIDATE else 1.0)
             done[batch] = now
-        return done
+            free = free if turn == NEIGHBOUR else now
+        return done - sent
 
 
 @lru_cache(maxsize=128)
@@ -107,10 +120,10 @@ def windows(engine: Engine, share: float, *, is_busy: bool) -> Floats:
         for _ in range(TRITONS):
             queue = Queue.drawn(rates / TRITONS, rng)
             rest = np.exp(rng.normal(np.log(_REST_SECONDS), _SIGMA, len(queue.came)))
-            took = queue.answered(engine, is_shadow=is_shadow) - queue.came + rest
+            took = queue.answered(engine, is_shadow=is_shadow) + rest
             bucket = np.searchsorted(_EDGES, took)
             arm = np.where(queue.model == CANDIDATE, 0, 1)
-            is_told = (queue.came >= WARM_UP) & (queue.model != NEIGHBOUR)
+            is_told = (queue.came >= WARM_UP) & (queue.model != NEIGHBOUR) & np.isfinite(took)
             at = (arm, np.searchsorted(LENGTHS, queue.tokens), bucket)
             np.add.at(window, tuple(part[is_told] for part in at), 1.0)
     # An arm of few requests is told by all of its windows, and by each as far as it goes.
