@@ -258,8 +258,10 @@ class Batcher:
             self.share.jobs += 1
             job.future.add_done_callback(self.share.drop_job)
         elif self.share.jobs:
-            is_free = any(each.serves and each.has_room for each in self.replicas)
-            self.share.note_arrival(now, waits=not is_free)
+            is_free = any(
+                each.serves and each.has_room and not each.load.bulk for each in self.replicas
+            )
+            job.delay = self.share.note_arrival(now, waits=not is_free)
         self._queue_of(job).push(job.rows)
         self._deadlines.watch(job)
         self.wake()

@@ -108,13 +108,13 @@ class World:
         self.bulk_random = random.Random(seed + 1)  # so that both rounds have the same callers
         self.setting = setting
         self.outcome = Outcome()
-        engines = {f"t{n}:1": EchoEngine(2, setting.cost) for n in range(setting.tritons)}
+        self.engines = {f"t{n}:1": EchoEngine(2, setting.cost) for n in range(setting.tritons)}
         self.interactive: list[Batcher] = []
         self.bulk: list[Batcher] = []
         self.fillers: list[asyncio.Task[None]] = []
         for _ in range(setting.gateways):
-            fleet = Fleet(engines.__getitem__, ahead=2)
-            fleet.set_addresses(engines)
+            fleet = Fleet(self.engines.__getitem__, ahead=2)
+            fleet.set_addresses(self.engines)
             share = BulkShare(setting.short_seconds)
             share.gateways = setting.gateways
             first = self._batcher(fleet, share, self._model("1"))
@@ -152,10 +152,11 @@ class World:
 
     async def _ask(self, tokens: int, batcher: Batcher) -> None:
         began = self.loop.time()
-        await batcher.submit(encoded([tokens]), "e", began + 60.0).future
+        job = batcher.submit(encoded([tokens]), "e", began + 60.0)
+        await job.future
         took = self.loop.time() - began
         self.outcome.waits.append(took)
-        batcher.share.note_answer(self.loop.time(), "e", took)
+        batcher.share.note_answer(self.loop.time(), "e", took, job.delay)
 
     async def fill(self, batcher: Batcher, seconds: float = 60.0) -> None:
         """One caller's bulk calls, one after the other, for ever."""
