@@ -52,6 +52,7 @@ class Setting:
         instances: of each Triton; what they compute takes its time from one device all the same.
         bulk_texts: of a bulk call.
         bulk_calls: on their way at once, of each gateway.
+        bursts: interactive calls come nine times as often in every other second.
     """
 
     cost: SimulatedCost = CPU
@@ -63,6 +64,7 @@ class Setting:
     instances: int = 1
     bulk_texts: int = BULK_TEXTS
     bulk_calls: int = BULK_CALLS
+    bursts: bool = False
 
 
 @dataclass
@@ -144,7 +146,8 @@ class World:
         tasks = []
         due = self.loop.time()
         for _ in range(calls):
-            due += self.random.expovariate(rate)
+            now = 1.0 if not self.setting.bursts else 1.8 if int(due) % 2 else 0.2
+            due += self.random.expovariate(now * rate)
             await asyncio.sleep(due - self.loop.time())
             tokens, batcher = self.random.choice(LENGTHS), self.random.choice(self.interactive)
             tasks.append(self.loop.create_task(self._ask(tokens, batcher)))

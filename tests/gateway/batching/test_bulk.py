@@ -39,10 +39,10 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
                 began += 1
                 share.note_begin(now, began, 1e9)
                 if delayed <= 10:  # of more, not all are held against it for ever
-                    allowed = 1 + (came * 0.0025 + now / 60) / gateways
+                    allowed = 1 + (came * 0.005 + now / 60) / gateways
                     assert delayed < allowed + 1e-6
         elif what == "ended":
-            share.note_end(now, began, 1e9, 1e9)
+            share.note_end(now, began)
         else:
             came += 1
             before = bool(share.ends)
@@ -54,22 +54,19 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
     assert share.most_seconds(later, least_seconds=1.0) == LONG_SECONDS
 
 
-@given(st.floats(1e-4, 1.0))
+@given(st.floats(1e-3, 1.0))
 def test_a_batch_that_is_short_may_begin_whatever_is_owed(p99: float) -> None:
-    share = BulkShare()
-    assert share.most_seconds(0.0, 1.0) == LONG_SECONDS  # nobody is to be spared
+    short = p99 / 10
+    share = BulkShare(short)
+    assert share.most_seconds(0.0, 1.0) == max(short, LONG_SECONDS)  # nobody is to be spared
     share.note_answer(0.0, "e", p99)
-    short = share.short_seconds(0.0)
     share.note_answer(0.0, "slow", 10 * p99)  # the faster endpoint decides
-    assert short == share.short_seconds(0.0) == pytest.approx(0.08 * p99, rel=0.02)
-    assert share.most_seconds(0.0, 2 * short) == pytest.approx(0.55 * p99, rel=0.02)
+    assert share.most_seconds(0.0, 2 * short) == pytest.approx(0.55 * p99, rel=0.01)
     for _ in range(50):
         share.note_answer(0.0, "slow", 20 * p99, Delay(0.0, 15 * p99))
-    short = share.short_seconds(0.0)
     assert share.most_seconds(0.0, short / 2) == short
     assert share.most_seconds(0.0, 2 * short) is None  # and a longer one may not
-    assert share.short_seconds(100.0) == 0.0  # nobody has asked for a minute
-    assert share.most_seconds(100.0, 1.0) == LONG_SECONDS
+    assert share.most_seconds(100.0, 1.0) == max(short, LONG_SECONDS)  # nobody asked for a minute
 
 
 def test_the_estimate_of_a_p99_is_near_it_whatever_bulk_batches_delay() -> None:
@@ -80,7 +77,11 @@ def test_the_estimate_of_a_p99_is_near_it_whatever_bulk_batches_delay() -> None:
             delay = Delay(0.0, draw.uniform(0.0, 3.0))
             seconds += delay.until
         share.note_answer(0.0, "e", seconds, delay)
-    assert 3.7 < share.short_seconds(0.0) / 0.08 < 5.5  # 4.6
+    for _ in range(1100):  # what is owed is paid, and the estimate falls by so much
+        share.note_answer(0.0, "e", 1e-3)
+    most = share.most_seconds(0.0, 1.0)
+    assert most is not None
+    assert 3.7 < most / 0.55 * 1.02 ** (1100 / 99) < 5.5  # 4.6
 
 
 def test_what_delays_a_request_lasts_until_the_batch_has_ended_and_nobody_waits() -> None:
@@ -89,26 +90,12 @@ def test_what_delays_a_request_lasts_until_the_batch_has_ended_and_nobody_waits(
     share.note_begin(1.0, "late", 0.5)
     delay = share.note_arrival(1.25, waits=True)
     assert delay == Delay(1.25, 1.5)
-    share.note_end(2.0, "late", 0.5, 1.0)
+    share.note_end(2.0, "late")
     assert share.note_arrival(2.0, waits=True) is delay
     assert delay == Delay(1.25, 2.0)
     assert share.note_arrival(3.0, waits=False) is None
     share.note_begin(4.0, "next", 0.5)
     assert share.note_arrival(4.25, waits=True) == Delay(4.25, 4.5)
-
-
-def test_a_batch_that_waited_for_others_is_followed_by_a_pause_that_has_an_end() -> None:
-    share = BulkShare()
-    share.note_end(1.0, "alone", 0.010, 0.050)
-    share.gateways = 2
-    share.note_end(1.0, "a", 0.010, 0.014)
-    share.note_end(1.0, "late", 0.0002, 0.001)
-    assert share.most_seconds(1.0, 0.001) is not None
-    share.note_end(1.0, "b", 0.010, 0.050)
-    assert share.most_seconds(1.0 + 20 * 0.039, 0.001) is None
-    assert share.most_seconds(1.0 + 20 * 0.041, 0.001) is not None
-    share.note_end(10.0, "hung", 0.010, 30.0)
-    assert share.most_seconds(12.1, 0.001) is not None
 
 
 @runs_on(SteppedLoop)
@@ -248,7 +235,7 @@ async def test_of_several_tritons_one_is_left_to_interactive_calls() -> None:
 async def test_a_bulk_call_that_finds_no_idle_capacity_is_told_to_come_back() -> None:
     async with world_of(Setting(CPU)) as world:
         (batcher,), now = world.bulk, world.loop.time()
-        batcher.share.pause(now + 100.0)
+        batcher.share.yields = True
         job = batcher.submit(encoded([16] * BULK_TEXTS), "b", now + 5, bulk=True)
         with pytest.raises(DeadlineExceededError, match="no idle capacity") as caught:
             await job.future
