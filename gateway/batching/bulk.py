@@ -9,26 +9,26 @@ stays within a tenth nevertheless, unless an operator allows batches of some tim
   fewer than one request in 100 is slower than a little above that, whatever slows them, batches of
   about half of it may begin.
 - Of several gateways none knows what others delay. There so few batches begin that they delay one
-  interactive request in 200, and one a minute, of all gateways together.
+  interactive request in 400, and one a minute, of all gateways together.
 """
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from math import ceil, inf, sqrt
+from math import ceil, inf
 
 CLASS = "bulk"
 
 # Of the p99 of an endpoint's interactive requests without bulk ones:
 _PAID_SHARE = 0.55  # a batch: shorter ones hold few texts, longer ones delay more requests
-_SLOW = 1.08  # a request that is charged for
+_SLOW = 1.07  # a request that is charged for
 _SLOW_SHARE = 0.0097  # of requests that may be so slow, behind one gateway
-_DELAYED_SHARE = 0.005  # of requests that may be delayed at all, behind several
+_DELAYED_SHARE = 0.0025  # of requests that may be delayed at all, behind several
 _EVERY_SECONDS = 60.0  # one more
 _MOST_OWED = 10.0  # requests beyond these bounds; of more, not all are held against bulk requests
 LONG_SECONDS = 0.01  # of a batch if nobody has to be spared, or behind several gateways
 # The estimate of a p99 rises by the first factor with a slower request, faster at first, and falls
 # with others by so much that it stays where one in 100 is slower.
-_RISE = 1.02
+_RISE = 1.01
 _LEAST_SECONDS = 1e-4  # of a request: an estimate of nothing would not rise
 _SURE = 100  # requests; before, what is slow by itself is not charged for
 _FORGOTTEN_SECONDS = 60.0  # an endpoint without requests for so long need not be spared
@@ -54,7 +54,7 @@ class _Endpoint:
 
     def learn(self, seconds: float) -> None:
         self.seen += 1
-        rise = max(_RISE, 1 + 0.5 / sqrt(self.seen))
+        rise = max(_RISE, 1 + 5 / (self.seen + 10))
         self.p99 *= rise if seconds > self.p99 else rise ** (-1 / 99)
 
 

@@ -39,7 +39,7 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
                 began += 1
                 share.note_begin(now, began, 1e9)
                 if delayed <= 10:  # of more, not all are held against it for ever
-                    allowed = 1 + (came * 0.005 + now / 60) / gateways
+                    allowed = 1 + (came * 0.0025 + now / 60) / gateways
                     assert delayed < allowed + 1e-6
         elif what == "ended":
             share.note_end(now, began)
@@ -61,7 +61,7 @@ def test_a_batch_that_is_short_may_begin_whatever_is_owed(p99: float) -> None:
     assert share.most_seconds(0.0, 1.0) == max(short, LONG_SECONDS)  # nobody is to be spared
     share.note_answer(0.0, "e", p99)
     share.note_answer(0.0, "slow", 10 * p99)  # the faster endpoint decides
-    assert share.most_seconds(0.0, 2 * short) == pytest.approx(0.55 * p99, rel=0.01)
+    assert share.most_seconds(0.0, 2 * short) == pytest.approx(0.55 * p99, rel=0.02)
     for _ in range(50):
         share.note_answer(0.0, "slow", 20 * p99, Delay(0.0, 15 * p99))
     assert share.most_seconds(0.0, short / 2) == short
@@ -81,7 +81,7 @@ def test_the_estimate_of_a_p99_is_near_it_whatever_bulk_batches_delay() -> None:
         share.note_answer(0.0, "e", 1e-3)
     most = share.most_seconds(0.0, 1.0)
     assert most is not None
-    assert 3.7 < most / 0.55 * 1.02 ** (1100 / 99) < 5.5  # 4.6
+    assert 3.7 < most / 0.55 * 1.01 ** (1100 / 99) < 5.5  # 4.6
 
 
 def test_what_delays_a_request_lasts_until_the_batch_has_ended_and_nobody_waits() -> None:
