@@ -83,7 +83,7 @@ class Settings:
     )
     batches_ahead: int = option(2, "Batches in flight for each engine instance.")
     bulk_delay_seconds: float = option(
-        0.001,
+        0.0,
         "A batch of bulk requests may delay an interactive one by this much; by more only as far "
         "as the p99 of these stays within a tenth.",
     )

@@ -259,7 +259,7 @@ class Batcher:
             job.future.add_done_callback(self.share.drop_job)
         elif self.share.jobs:
             is_free = any(each.serves and each.has_room for each in self.replicas)
-            self.share.note_arrival(now, waits=not is_free)
+            job.delay = self.share.note_arrival(now, waits=not is_free)
         self._queue_of(job).push(job.rows)
         self._deadlines.watch(job)
         self.wake()
@@ -340,8 +340,7 @@ class Batcher:
         self.share.waiting.add(self.wake)
         for replica in self.replicas:
             replica.load.waiting.add(self.wake)
-        pause = self.share.paused_until
-        return min(now + _BULK_LOOK_SECONDS, pause if pause > now else math.inf)
+        return now + _BULK_LOOK_SECONDS
 
     def _idle_for_bulk(self, now: float) -> Replica | None:
         """A replica for a batch of bulk calls: at a Triton that idles but for one more instance.
@@ -596,7 +595,7 @@ class Batcher:
         now = self._clock()
         seconds = replica.batch_ended(flight, now)
         if flight.bulk:
-            self.share.note_end(now, flight, flight.expected, seconds)
+            self.share.note_end(now, flight)
         mark_ended(rows, flight.sent, now)
         return seconds
 

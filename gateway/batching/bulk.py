@@ -2,37 +2,60 @@
 
 Requests of the class ``bulk`` take idle capacity only. A batch that has begun can't be stopped, so
 the interactive request that comes next may have to wait for it. The p99 of interactive requests
-stays within a tenth nevertheless, because a bulk batch is one of two kinds:
+stays within a tenth nevertheless, unless an operator allows batches of some time at any moment:
 
-- A *short* one is over within a share of what interactive requests take now, at their p99; or, as
-  always with several gateways, within what an operator allows.
-- Of longer ones, so few begin that they delay one in 400 interactive requests, and one a minute.
-
-The gateways of an installation share these bounds; callers are spread over them evenly. What other
-gateways have at a Triton shows by bulk batches that take longer than expected: then there is a
-pause of many times the delay.
+- Behind one gateway, which sees all that the Tritons do, each endpoint's p99 without bulk batches
+  is estimated, from what each request took less what a bulk batch may have delayed it. As long as
+  fewer than one request in 100 is slower than a little above that, whatever slows them, batches of
+  about half of it may begin.
+- Of several gateways none knows what others delay. There so few batches begin that they delay one
+  interactive request in 400, and one a minute, of all gateways together.
 """
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from math import ceil, inf
 
 CLASS = "bulk"
 
-# Of the p99 of an endpoint's interactive requests. The p99 is measured with bulk requests beside
-# it, so a share s moves it by s / (1 - s).
-_SHORT_SHARE = 0.08
-_DELAYED_SHARE = 0.0025
-_DELAYED_EVERY_SECONDS = 60.0
-_MOST_OWED = 10.0  # requests that were delayed beyond the bounds: ten minutes at most
-LONG_SECONDS = 0.01  # of a batch that is not short, unless its first row takes longer
-# The estimate of a p99 rises by the first factor with a slower request, and falls with others by so
-# much that it stays where one in 100 is slower.
-_RISE = 1.1
-_FALL = _RISE ** (-1 / 99)
+# Of the p99 of an endpoint's interactive requests without bulk ones:
+_PAID_SHARE = 0.55  # a batch: shorter ones hold few texts, longer ones delay more requests
+_SLOW = 1.07  # a request that is charged for
+_SLOW_SHARE = 0.0097  # of requests that may be so slow, behind one gateway
+_DELAYED_SHARE = 0.0025  # of requests that may be delayed at all, behind several
+_EVERY_SECONDS = 60.0  # one more
+_MOST_OWED = 10.0  # requests beyond these bounds; of more, not all are held against bulk requests
+LONG_SECONDS = 0.01  # of a batch if nobody has to be spared, or behind several gateways
+# The estimate of a p99 rises by the first factor with a slower request, faster at first, and falls
+# with others by so much that it stays where one in 100 is slower.
+_RISE = 1.01
+_LEAST_SECONDS = 1e-4  # of a request: an estimate of nothing would not rise
+_SURE = 100  # requests; before, what is slow by itself is not charged for
 _FORGOTTEN_SECONDS = 60.0  # an endpoint without requests for so long need not be spared
-_CONTENDED = 1.5  # times the expected seconds, of a batch that waited for other gateways'
-_LEAST_DELAY_SECONDS = 0.001  # the event loop itself may be as late
-_PAUSE = 20.0  # times the delay
+
+
+@dataclass(slots=True)
+class Delay:
+    """By which bulk batches may hold up requests: from the first one's arrival to their end."""
+
+    since: float
+    until: float
+
+
+@dataclass(slots=True)
+class _Endpoint:
+    """What its interactive requests take without bulk ones, and how many may still be slow."""
+
+    p99: float
+    at: float  # when it last answered
+    room: float = 1.0
+    seen: int = 0
+    refilled: float = -inf
+
+    def learn(self, seconds: float) -> None:
+        self.seen += 1
+        rise = max(_RISE, 1 + 5 / (self.seen + 10))
+        self.p99 *= rise if seconds > self.p99 else rise ** (-1 / 99)
 
 
 class BulkShare:
@@ -47,22 +70,18 @@ class BulkShare:
         gateways: among which the bounds are shared.
         yields: to mirrored requests, which wait for an idle instance or have begun.
         waiting: is called once it yields no more.
-        paused_until: no batch begins before.
-        long: when each batch in flight that is not short is expected to end.
+        ends: when each batch in flight is expected to end.
     """
 
     def __init__(self, short_seconds: float = 0.0) -> None:
         self.jobs = 0
         self.gateways = 1
-        self.long: dict[Hashable, float] = {}
-        self._trails = False  # no instance was free since a long batch: requests wait for its sake
+        self.ends: dict[Hashable, float] = {}
+        self._delay: Delay | None = None  # until an instance is free for the request that comes
         self._yields = False
         self.waiting: set[Callable[[], None]] = set()
-        self.paused_until = -inf
         self._short_seconds = short_seconds
-        self._room = 1.0  # interactive requests that long batches may still delay
-        self._at = -inf
-        self._p99s: dict[str, tuple[float, float]] = {}  # by endpoint, and when it last answered
+        self._endpoints: dict[str, _Endpoint] = {}
 
     @property
     def yields(self) -> bool:
@@ -81,51 +100,55 @@ class BulkShare:
         """A bulk call was answered, or has failed."""
         self.jobs -= 1
 
-    def note_arrival(self, now: float, *, waits: bool) -> None:
-        """An interactive request came; ``waits``: no instance is free for it."""
-        self._refill(now)
-        self._room = min(1.0, self._room + _DELAYED_SHARE / self.gateways)
-        self._trails = self._trails and waits
-        left = max(self.long.values(), default=now) - now
-        if waits and (self._trails or left > self.short_seconds(now)):
-            self._room = max(-_MOST_OWED, self._room - 1)
+    def note_arrival(self, now: float, *, waits: bool) -> Delay | None:
+        """An interactive request came; ``waits``: no instance is free of bulk batches for it.
+
+        Returns:
+            What delays it, for ``note_answer``; more may come to be known of it until then.
+        """
+        if not waits:
+            self._delay = None
+        elif self._delay is None and self.ends:
+            self._delay = Delay(now, max(self.ends.values()))
+        return self._delay
 
     def note_begin(self, now: float, batch: Hashable, expected: float) -> None:
-        """A bulk batch begins, of this many engine seconds."""
-        if expected > self.short_seconds(now):
-            self.long[batch] = now + expected
+        """A bulk batch begins, of this many engine seconds; an instance idled, so nobody waits."""
+        self._delay = None
+        self.ends[batch] = now + expected
 
-    def note_end(self, now: float, batch: Hashable, expected: float, seconds: float) -> None:
-        """It has ended, after this many seconds."""
-        if self.long.pop(batch, None) is not None:
-            self._trails = True
-        delay = seconds - expected
-        if self.gateways > 1 and seconds > _CONTENDED * expected and delay > _LEAST_DELAY_SECONDS:
-            self.pause(now + _PAUSE * delay)
+    def note_end(self, now: float, batch: Hashable) -> None:
+        """It has ended."""
+        self.ends.pop(batch, None)
+        if self._delay is not None:
+            self._delay.until = max(self._delay.until, now)
 
-    def pause(self, until: float) -> None:
-        """No batch begins before."""
-        self.paused_until = max(self.paused_until, until)
-
-    def note_answer(self, now: float, endpoint: str, seconds: float) -> None:
+    def note_answer(
+        self, now: float, endpoint: str, seconds: float, delay: Delay | None = None
+    ) -> None:
         """An interactive request was answered, so long after it came."""
-        p99, _ = self._p99s.get(endpoint, (seconds, now))
-        self._p99s[endpoint] = p99 * (_RISE if seconds > p99 else _FALL), now
+        delayed = 0.0 if delay is None else max(0.0, delay.until - delay.since)
+        own = max(_LEAST_SECONDS, seconds - delayed)
+        found = self._endpoints.get(endpoint)
+        if found is None:
+            found = self._endpoints[endpoint] = _Endpoint(own, now, refilled=now)
+        slow = _SLOW * found.p99
+        if self.gateways > 1:
+            share, charged = _DELAYED_SHARE / self.gateways, delayed > self.short_seconds
+        else:
+            share, charged = _SLOW_SHARE, seconds > slow and (found.seen >= _SURE or own <= slow)
+        found.room = max(-_MOST_OWED, min(1.0, found.room + share) - charged)
+        found.at = now
+        found.learn(own)
 
-    def short_seconds(self, now: float) -> float:
+    @property
+    def short_seconds(self) -> float:
         """Within what time a batch has to be over to be short."""
-        gone = [name for name, (_, at) in self._p99s.items() if now - at > _FORGOTTEN_SECONDS]
-        for name in gone:
-            del self._p99s[name]
-        least = min((p99 for p99, _ in self._p99s.values()), default=0.0)
-        if self.gateways > 1:  # whose queues at a Triton nobody here sees
-            least = 0.0
-        return max(self._short_seconds, _SHORT_SHARE * least) / self.gateways
+        return self._short_seconds / self.gateways
 
     def most_tritons(self, now: float, tritons: int) -> int:
         """How many Tritons of all may run bulk batches; one is left to interactive requests."""
-        self._refill(now)
-        return max(1, ceil(self._room * (tritons - 1)))
+        return max(1, ceil(self._room(now) * (tritons - 1)))
 
     def most_seconds(self, now: float, least_seconds: float) -> float | None:
         """Engine seconds of a batch that may begin at an idle instance; None: none may.
@@ -134,16 +157,19 @@ class BulkShare:
             now: the event loop's clock, seconds.
             least_seconds: of the smallest batch, which holds one row.
         """
-        if self._yields or now < self.paused_until:
+        if self._yields:
             return None
-        short = self.short_seconds(now)
-        if least_seconds <= short:
-            return short
-        self._refill(now)
-        return LONG_SECONDS if self._room > 0 else None
+        if self._room(now) > 0:
+            least = min([each.p99 for each in self._endpoints.values()], default=inf)
+            paid = LONG_SECONDS if self.gateways > 1 or least == inf else _PAID_SHARE * least
+            return max(paid, self.short_seconds)
+        return self.short_seconds if least_seconds <= self.short_seconds else None
 
-    def _refill(self, now: float) -> None:
-        if now > self._at > -inf:
-            passed = (now - self._at) / (_DELAYED_EVERY_SECONDS * self.gateways)
-            self._room = min(1.0, self._room + passed)
-        self._at = now
+    def _room(self, now: float) -> float:
+        """How many more requests may be slow, of the endpoint that has the fewest left."""
+        for name, each in [*self._endpoints.items()]:
+            if now - each.at > _FORGOTTEN_SECONDS:
+                del self._endpoints[name]
+            passed = max(0.0, now - each.refilled) / (_EVERY_SECONDS * self.gateways)
+            each.room, each.refilled = min(1.0, each.room + passed), now
+        return min((each.room for each in self._endpoints.values()), default=1.0)

@@ -11,6 +11,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
+from gateway.batching.bulk import Delay
 from gateway.batching.waiting_rows import Row
 
 _LEAST_REVIEW = 512  # jobs in the heap of deadlines before those that ended are swept out
@@ -64,7 +65,8 @@ class Job:
     """
 
     __slots__ = (
-        "_times", "bulk", "deadline", "endpoint", "future", "rows", "unanswered", "values", "waits",
+        "_times", "bulk", "deadline", "delay", "endpoint", "future", "rows", "unanswered", "values",
+        "waits",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +80,7 @@ class Job:
     ) -> None:
         self.waits = waits  # for a Triton to come back
         self.bulk = bulk
+        self.delay: Delay | None = None  # by bulk batches
         self.endpoint = endpoint
         self.deadline = deadline
         self.future = future

@@ -251,8 +251,8 @@ class Replica:
 
     @property
     def has_room(self) -> bool:
-        """Whether its Triton runs fewer batches, of all packages, than this one's instances."""
-        return self.load.all < self._instances
+        """Whether its Triton runs no bulk batch, and fewer than this one's instances in all."""
+        return not self.load.bulk and self.load.interactive < self._instances
 
     def batch_sent(self, now: float, expected: float, tokens: int, *, bulk: bool = False) -> Flight:
         """Records that a batch was sent; ``expected`` engine seconds, padded ``tokens``."""

@@ -334,7 +334,8 @@ class Pipeline:
             raise
         if batcher.share.jobs and not call.bulk:
             now = monotonic()
-            batcher.share.note_answer(now, call.endpoint, now - call.started - attempt.queue)
+            seconds = now - call.started - attempt.queue
+            batcher.share.note_answer(now, call.endpoint, seconds, job.delay)
         return values
 
     def _record_answer(

@@ -35,8 +35,8 @@ _WAIT_SECONDS = 60.0  # that a request may wait for idle capacity
 _GRACE_SECONDS = 15.0
 _GIVE_UP_SECONDS = 600.0  # of nothing but faults
 _PAUSES = Backoff(0.5, 30.0, jitter=0.5)
-# What another moment, or another gateway, may answer. A proxy says 502.
-_TRANSIENT = (429, 502, 503, 504)
+# What another moment, or another gateway, may answer. A proxy says 502; 408 if the body came late.
+_TRANSIENT = (408, 429, 502, 503, 504)
 _BUSY = (429, 504)  # the gateway works, and will have time
 # Of one text twice, as its kind of vectors is compared: batches and precisions differ a little.
 _LEAST_SIMILARITY = 0.999
@@ -282,11 +282,13 @@ class Backfill:
                 )
                 why = f"{answer.status_code}: {sentence_of(answer.content)}"
                 if answer.status_code == HTTPStatus.OK:
-                    self._answered = time.monotonic()
-                    return answer
+                    if body is not None or _names_versions(answer):
+                        self._answered = time.monotonic()
+                        return answer
+                    why = f"{plan.endpoint} has no version that this gateway serves."
                 if answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and splits:
                     return answer
-                if answer.status_code not in _TRANSIENT:
+                if answer.status_code not in (HTTPStatus.OK, *_TRANSIENT):
                     raise self._failure(why)
                 if answer.status_code in _BUSY:
                     self._answered = time.monotonic()
@@ -333,6 +335,14 @@ class Backfill:
                     f"to the one in {self._parts.whole}, which is left as it is."
                 )
         return least
+
+
+def _names_versions(answer: httpx.Response) -> bool:
+    """Whether the task in it is known: a gateway that has just begun names a usual one."""
+    try:
+        return bool(answer.json()["versions"])
+    except (ValueError, KeyError, TypeError):  # a proxy's page
+        return False
 
 
 def _chunks(texts: list[str], most: int) -> Iterator[list[str]]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from contracts.tasks import Task
+
 Numbers: TypeAlias = "array[float]"  # of the type "f"
 
 
@@ -31,13 +33,18 @@ class VectorKind:
 
     Attributes:
         columns: of a file, beside ``id``.
+        route: of an endpoint, for vectors as lists of numbers.
     """
 
     columns: tuple[str, ...] = ("vector",)
+    route = "embed"
 
     def make_request(self, endpoint: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
         """The path and body of a request for the vectors of texts."""
-        return "/v1/embeddings", {"model": endpoint, "input": texts, "encoding_format": "base64"}
+        if self.route == "embed":  # numbers in base64 are shorter
+            body = {"model": endpoint, "input": texts, "encoding_format": "base64"}
+            return "/v1/embeddings", body
+        return f"/endpoints/{endpoint}/{self.route}", {"inputs": texts}
 
     def read_answer(self, answer: Any) -> list[Vector]:  # noqa: ANN401 - JSON
         """The vectors in an answer; raises ``ValueError``, ``KeyError`` or ``TypeError``."""
@@ -70,10 +77,7 @@ class Sparse(VectorKind):
     """Weights of tokens, compared by their dot product as a share of their lengths."""
 
     columns = ("indices", "values")
-
-    def make_request(self, endpoint: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
-        """See ``VectorKind``."""
-        return f"/endpoints/{endpoint}/embed_sparse", {"inputs": texts}
+    route = "embed_sparse"
 
     def read_answer(self, answer: Any) -> list[Vector]:  # noqa: ANN401
         """See ``VectorKind``."""
@@ -123,10 +127,7 @@ class Tokens(VectorKind):
     """A vector for each token, compared by MaxSim: the mean of each one's nearest cosine."""
 
     columns = ("vectors",)
-
-    def make_request(self, endpoint: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
-        """See ``VectorKind``."""
-        return f"/endpoints/{endpoint}/embed_all", {"inputs": texts}
+    route = "embed_all"
 
     def read_answer(self, answer: Any) -> list[Vector]:  # noqa: ANN401
         """See ``VectorKind``."""
@@ -163,9 +164,9 @@ class Tokens(VectorKind):
 DENSE, SPARSE, TOKENS = VectorKind(), Sparse(), Tokens()
 # Others give none, or several kinds at once.
 BY_TASK: Mapping[str, VectorKind] = {
-    "text-embedding": DENSE,
-    "sparse-embedding": SPARSE,
-    "multi-vector-embedding": TOKENS,
+    Task.TEXT_EMBEDDING: DENSE,
+    Task.SPARSE_EMBEDDING: SPARSE,
+    Task.MULTI_VECTOR_EMBEDDING: TOKENS,
 }
 
 

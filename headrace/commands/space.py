@@ -14,6 +14,7 @@ from contracts.endpoint import ModelEndpoint
 from contracts.rollout import Verb
 from contracts.tasks import Task
 from headrace import home as homes
+from headrace.backfill.vectors import BY_TASK, SPARSE, TOKENS, VectorKind
 from headrace.commands.output import console, print_json, table_of
 from headrace.commands.predict import ask_gateway
 from headrace.commands.rollout import (
@@ -34,12 +35,6 @@ from headrace.program import App
 from rollout.view import SpaceView, list_spaces
 
 _TEXTS = 64  # a request
-_SPARSE, _TOKENS = "embed_sparse", "embed_all"
-_ROUTES = {
-    Task.TEXT_EMBEDDING: "embed",
-    Task.SPARSE_EMBEDDING: _SPARSE,
-    Task.MULTI_VECTOR_EMBEDDING: _TOKENS,
-}
 
 app = App(help="Vector spaces of an embedding model, and the change to another.")
 
@@ -106,7 +101,7 @@ def compare_spaces(
     from measures import retrieval  # noqa: PLC0415 - with NumPy
 
     endpoint = _find(name, home)
-    route = _choose_route(endpoint)
+    kind = _choose_kind(endpoint)
     held = [each.space for each in list_spaces(endpoint)]
     if len(held) < 2 or space not in {None, *held[1:]}:
         raise RefusedError(f"{name} holds no such other space: {', '.join(held)}.")
@@ -126,13 +121,13 @@ def compare_spaces(
             for at in range(0, len(of), _TEXTS):
                 body = {"inputs": of[at : at + _TEXTS], "prompt_name": prompt}
                 headers = {"x-headrace-space": each}
-                answer = ask_gateway(base, f"/endpoints/{name}/{route}", body, key, headers).json()
+                answer = ask_gateway(
+                    base, f"/endpoints/{name}/{kind.route}", body, key, headers
+                ).json()
                 # As numbers of Python the vectors of tokens would take eight times the memory.
-                made += (
-                    answer if route == _SPARSE else [np.array(one, np.float32) for one in answer]
-                )
+                made += answer if kind is SPARSE else [np.array(one, np.float32) for one in answer]
             vectors.append(made)
-        found[each] = _find_nearest(route, *vectors)
+        found[each] = _find_nearest(kind, *vectors)
     told = retrieval.compare_searches(found, relevant)
     if is_structured():
         print_json({"queries": len(asked), **told})
@@ -144,18 +139,18 @@ def compare_spaces(
     console.print(table)
 
 
-def _choose_route(endpoint: ModelEndpoint) -> str:
-    """What vectors are asked for by; raises ``RefusedError`` if searches can't be compared here."""
-    route = _ROUTES.get(endpoint.status.task or Task.TEXT_EMBEDDING)
-    if route is None:
+def _choose_kind(endpoint: ModelEndpoint) -> VectorKind:
+    """What vectors it gives; raises ``RefusedError`` if searches can't be compared here."""
+    kind = BY_TASK.get(endpoint.status.task or Task.TEXT_EMBEDDING)
+    if kind is None:
         raise RefusedError(
             f"{endpoint.name} gives three kinds of vectors for each text, and searches by them "
             "differ: compare those of your own search."
         )
-    return route
+    return kind
 
 
-def _find_nearest(route: str, queries: list[Any], documents: list[Any]) -> Any:  # noqa: ANN401
+def _find_nearest(kind: VectorKind, queries: Any, documents: Any) -> Any:  # noqa: ANN401
     """See ``measures.retrieval.find_nearest``: by cosine, or as the task's vectors are compared."""
     import numpy as np  # noqa: PLC0415 - it takes a moment
 
@@ -163,10 +158,10 @@ def _find_nearest(route: str, queries: list[Any], documents: list[Any]) -> Any: 
     from preprocess.vectors import unit  # noqa: PLC0415 - the same
 
     both = queries, documents
-    if route == _SPARSE:
+    if kind is SPARSE:
         weights = [[{one["index"]: one["value"] for one in text} for text in of] for of in both]
         return retrieval.find_nearest_sparse(*weights)
-    if route == _TOKENS:
+    if kind is TOKENS:
         return retrieval.find_nearest_tokens(*both)
     return retrieval.find_nearest(*(unit(np.array(of, np.float32)) for of in both))
 

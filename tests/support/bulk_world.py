@@ -52,6 +52,7 @@ class Setting:
         instances: of each Triton; what they compute takes its time from one device all the same.
         bulk_texts: of a bulk call.
         bulk_calls: on their way at once, of each gateway.
+        bursts: interactive calls come nine times as often in every other second.
     """
 
     cost: SimulatedCost = CPU
@@ -63,6 +64,7 @@ class Setting:
     instances: int = 1
     bulk_texts: int = BULK_TEXTS
     bulk_calls: int = BULK_CALLS
+    bursts: bool = False
 
 
 @dataclass
@@ -108,13 +110,13 @@ class World:
         self.bulk_random = random.Random(seed + 1)  # so that both rounds have the same callers
         self.setting = setting
         self.outcome = Outcome()
-        engines = {f"t{n}:1": EchoEngine(2, setting.cost) for n in range(setting.tritons)}
+        self.engines = {f"t{n}:1": EchoEngine(2, setting.cost) for n in range(setting.tritons)}
         self.interactive: list[Batcher] = []
         self.bulk: list[Batcher] = []
         self.fillers: list[asyncio.Task[None]] = []
         for _ in range(setting.gateways):
-            fleet = Fleet(engines.__getitem__, ahead=2)
-            fleet.set_addresses(engines)
+            fleet = Fleet(self.engines.__getitem__, ahead=2)
+            fleet.set_addresses(self.engines)
             share = BulkShare(setting.short_seconds)
             share.gateways = setting.gateways
             first = self._batcher(fleet, share, self._model("1"))
@@ -144,7 +146,8 @@ class World:
         tasks = []
         due = self.loop.time()
         for _ in range(calls):
-            due += self.random.expovariate(rate)
+            now = 1.0 if not self.setting.bursts else 1.8 if int(due) % 2 else 0.2
+            due += self.random.expovariate(now * rate)
             await asyncio.sleep(due - self.loop.time())
             tokens, batcher = self.random.choice(LENGTHS), self.random.choice(self.interactive)
             tasks.append(self.loop.create_task(self._ask(tokens, batcher)))
@@ -152,10 +155,11 @@ class World:
 
     async def _ask(self, tokens: int, batcher: Batcher) -> None:
         began = self.loop.time()
-        await batcher.submit(encoded([tokens]), "e", began + 60.0).future
+        job = batcher.submit(encoded([tokens]), "e", began + 60.0)
+        await job.future
         took = self.loop.time() - began
         self.outcome.waits.append(took)
-        batcher.share.note_answer(self.loop.time(), "e", took)
+        batcher.share.note_answer(self.loop.time(), "e", took, job.delay)
 
     async def fill(self, batcher: Batcher, seconds: float = 60.0) -> None:
         """One caller's bulk calls, one after the other, for ever."""

@@ -61,6 +61,10 @@ class EchoEngine:
     async def close(self) -> None:
         """Does nothing."""
 
+    def occupy(self, seconds: float) -> None:
+        """Works for others for so long from now on."""
+        self._free_at = asyncio.get_running_loop().time() + seconds
+
     async def _occupy(self, cost: SimulatedCost, padded_tokens: int) -> None:
         loop = asyncio.get_running_loop()
         seconds = cost.batch_seconds + cost.padded_token_seconds * padded_tokens

@@ -33,11 +33,13 @@ def busy(status: int, retry_after: str = "0") -> Raw:
 class VectorGateway:
     """Answers ``POST /v1/embeddings`` as OpenAI's, or by another task; ``faults`` come before.
 
-    ``space``: of the answers. ``seen``: the headers of each request. ``on_request``: called first.
+    ``starting``: before it tells of the endpoint. ``space``: of the answers. ``seen``: the headers
+    of each request. ``on_request``: called first.
     """
 
     space: str = SPACE
     faults: Iterator[Fault] = field(default_factory=lambda: iter(()))
+    starting: Iterator[Fault] = field(default_factory=lambda: iter(()))
     seen: list[Headers] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     most_texts: int = 1000
@@ -46,7 +48,9 @@ class VectorGateway:
 
     async def __call__(self, path: str, body: Any, headers: Headers) -> Raw:
         if path == "/endpoints/minilm":
-            return answer(200, {"name": "minilm", "task": self.task})
+            fault = next(self.starting, None)
+            found = {"name": "minilm", "task": self.task, "versions": ["1"]}
+            return fault or answer(200, found)
         self.on_request()
         if self.task != "text-embedding":
             self.seen.append(headers)

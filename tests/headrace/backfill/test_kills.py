@@ -122,11 +122,11 @@ async def ask(urls: list[str], statuses: Counter[str]) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(1800)  # of two gateways on a busy machine, bulk batches pause for long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("rows", "every"),
     [
-        (18_000, 1),
+        (14_000, 1),  # of 4,096 a part
         pytest.param(MILLION, 8, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],
 )
@@ -166,9 +166,8 @@ async def test_no_id_is_lost_or_doubled_whatever_is_killed(
                 break
         callers.cancel()
         await asyncio.gather(callers, return_exceptions=True)
-    out, err = said.result()
-    assert made.returncode == 0, err
-    summary = json.loads(out)
+    summary, complaint = said.result()
+    assert made.returncode == 0, complaint.decode()
     number = -1
     for number, (key, found) in enumerate(read_vectors(output)):
         assert key == number
@@ -179,4 +178,4 @@ async def test_no_id_is_lost_or_doubled_whatever_is_killed(
     assert statuses.keys() <= {"200", "503", "away"}, statuses
     if rows == MILLION:
         figures = {"texts": rows, "kills": dict(kills), "callers_got": dict(statuses)}
-        record("backfill-kills", {**figures, "last_command": summary})
+        record("backfill-kills", {**figures, "last_command": json.loads(summary)})

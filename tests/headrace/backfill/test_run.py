@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scripted_server import serving
+from scripted_server import answer, serving
 from vector_gateway import SPACE, VectorGateway, busy, vector_of
 
 from contracts.backoff import Backoff
@@ -171,6 +171,18 @@ async def test_too_many_texts_for_a_request_go_in_halves(tmp_path: Path) -> None
     async with serving(VectorGateway(most_texts=3)) as server:
         await backfill_of(path, output, server.url, texts=8).run(output)
     assert vectors(output) == wanted(20)
+
+
+async def test_a_gateway_that_has_just_begun_is_asked_again(tmp_path: Path) -> None:
+    """It names a usual task until it has a version, and gives busy machines little time."""
+    usual = answer(200, {"task": "text-classification", "versions": []})
+    gateway = VectorGateway(
+        starting=iter([busy(503), answer(200, "a page"), usual]), faults=iter([busy(408)])
+    )
+    output = tmp_path / "vectors.jsonl"
+    async with serving(gateway) as server:
+        await backfill_of(texts_of(tmp_path, 4), output, server.url).run(output)
+    assert vectors(output) == wanted(4)
 
 
 async def test_it_gives_up_once_nobody_has_answered_for_long(
