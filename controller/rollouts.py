@@ -33,7 +33,7 @@ from rollout.context import Judge, Observation
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 60.0  # of a package store that failed
-_MOST_PROFILES = 256  # more than rollouts go on at once; versions come and go for ever
+_MOST_PROFILES = 4096  # two a rollout: more than go on at once; versions come and go for ever
 
 
 class Statistics(Protocol):

@@ -54,6 +54,22 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
     assert share.most_seconds(later, least_seconds=1.0) == LONG_SECONDS
 
 
+@pytest.mark.parametrize("gateways", [1, 2, 5])
+def test_what_is_owed_is_paid_in_ten_minutes_a_gateway_although_callers_come(gateways: int) -> None:
+    share = BulkShare()
+    share.gateways = gateways
+    for _ in range(100):
+        share.note_answer(0.0, "e", 1.0)
+    for _ in range(50):
+        share.note_answer(0.0, "e", 10.0, Delay(0.0, 9.5))
+    may_begin = []
+    for minute in range(11 * gateways):
+        share.note_answer(60.0 * minute, "e", 1.0)
+        may_begin.append(share.most_seconds(60.0 * minute, math.inf) is not None)
+    assert may_begin == sorted(may_begin)
+    assert may_begin.count(True) in range(1, 2 * gateways + 1)
+
+
 @given(st.floats(1e-3, 1.0))
 def test_a_batch_that_is_short_may_begin_whatever_is_owed(p99: float) -> None:
     short = p99 / 10
