@@ -9,7 +9,9 @@ stays within a tenth nevertheless, unless an operator allows batches of some tim
   fewer than one request in 100 is slower than a little above that, whatever slows them, batches of
   about half of it may begin.
 - Of several gateways none knows what others delay. There so few batches begin that they delay one
-  interactive request in 400, and one a minute, of all gateways together.
+  interactive request in 400, and one a minute, of all gateways together, if callers are spread over
+  them evenly. What others have at a Triton shows by batches that take longer than expected: then
+  there is a pause of many times that.
 """
 
 from collections.abc import Callable, Hashable
@@ -25,6 +27,11 @@ _SLOW_SHARE = 0.0097  # of requests that may be so slow, behind one gateway
 _DELAYED_SHARE = 0.0025  # of requests that may be delayed at all, behind several
 _EVERY_SECONDS = 60.0  # one more
 _MOST_OWED = 10.0  # requests beyond these bounds; of more, not all are held against bulk requests
+# A batch that is late by so much, and by this share of what was expected, waited for other gateways'.
+_LEAST_LATE_SECONDS = 0.001  # the event loop itself may be as late
+_CONTENDED = 0.5
+_PAUSE = 20.0  # times by how much it was late
+_MOST_PAUSE_SECONDS = 5.0  # a Triton that hung is no reason for more
 LONG_SECONDS = 0.01  # of a batch if nobody has to be spared, or behind several gateways
 # The estimate of a p99 rises by the first factor with a slower request, faster at first, and falls
 # with others by so much that it stays where one in 100 is slower.
@@ -77,6 +84,8 @@ class BulkShare:
         self.jobs = 0
         self.gateways = 1
         self.ends: dict[Hashable, float] = {}
+        self._begun: dict[Hashable, float] = {}
+        self._paused_until = -inf
         self._delay: Delay | None = None  # until an instance is free for the request that comes
         self._yields = False
         self.waiting: set[Callable[[], None]] = set()
@@ -115,11 +124,14 @@ class BulkShare:
     def note_begin(self, now: float, batch: Hashable, expected: float) -> None:
         """A bulk batch begins, of this many engine seconds; an instance idled, so nobody waits."""
         self._delay = None
-        self.ends[batch] = now + expected
+        self._begun[batch], self.ends[batch] = now, now + expected
 
     def note_end(self, now: float, batch: Hashable) -> None:
         """It has ended."""
-        self.ends.pop(batch, None)
+        begun, end = self._begun.pop(batch, now), self.ends.pop(batch, now)
+        late = now - end
+        if self.gateways > 1 and late > max(_LEAST_LATE_SECONDS, _CONTENDED * (end - begun)):
+            self._paused_until = now + min(_PAUSE * late, _MOST_PAUSE_SECONDS)
         if self._delay is not None:
             self._delay.until = max(self._delay.until, now)
 
@@ -157,7 +169,7 @@ class BulkShare:
             now: the event loop's clock, seconds.
             least_seconds: of the smallest batch, which holds one row.
         """
-        if self._yields:
+        if self._yields or now < self._paused_until:
             return None
         if self._room(now) > 0:
             least = min([each.p99 for each in self._endpoints.values()], default=inf)

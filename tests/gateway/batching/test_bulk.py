@@ -114,6 +114,20 @@ def test_what_delays_a_request_lasts_until_the_batch_has_ended_and_nobody_waits(
     assert share.note_arrival(4.25, waits=True) == Delay(4.25, 4.5)
 
 
+@pytest.mark.parametrize(("late", "pause"), [(0.04, 0.8), (30.0, 5.0)])
+def test_a_batch_that_waited_for_other_gateways_is_followed_by_a_long_pause_that_ends(
+    late: float, pause: float
+) -> None:
+    share = BulkShare()
+    for gateways, ends, paused in ((1, 0.01 + late, 0.0), (2, 0.014, 0.0), (2, 0.01 + late, pause)):
+        share.gateways = gateways
+        share.note_begin(0.0, "batch", 0.01)
+        share.note_end(ends, "batch")
+        assert (share.most_seconds(ends, 0.001) is None) == (paused > 0)
+        assert share.most_seconds(ends + 0.99 * paused, 0.001) is None or not paused
+        assert share.most_seconds(ends + 1.01 * paused, 0.001) is not None
+
+
 @runs_on(SteppedLoop)
 async def test_a_backfill_beside_two_gateways_goes_on_after_a_triton_was_away() -> None:
     async with world_of(Setting(CPU, gateways=2)) as world:
