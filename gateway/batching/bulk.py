@@ -27,7 +27,7 @@ _SLOW_SHARE = 0.0097  # of requests that may be so slow, behind one gateway
 _DELAYED_SHARE = 0.0025  # of requests that may be delayed at all, behind several
 _EVERY_SECONDS = 60.0  # one more
 _MOST_OWED = 10.0  # requests beyond these bounds; of more, not all are held against bulk requests
-# A batch that is late by so much, and by this share of what was expected, waited for other gateways'.
+# A batch that is late by so much, and by this share of what was expected, waited for others'.
 _LEAST_LATE_SECONDS = 0.001  # the event loop itself may be as late
 _CONTENDED = 0.5
 _PAUSE = 20.0  # times by how much it was late
