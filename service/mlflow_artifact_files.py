@@ -36,6 +36,7 @@ PREFIX = "mlflow-artifacts+"
 SCHEMES = (f"{PREFIX}http", f"{PREFIX}https")
 ROUTE = "api/2.0/mlflow-artifacts/artifacts"
 _REFUSAL_BYTES = 4096
+_NO_WORKSPACE = "Workspace "  # nothing is known then of what was asked for
 
 Entry = dict[str, Any]
 
@@ -215,9 +216,11 @@ class MlflowArtifactFiles(AbstractFileSystem):
             return replies.ask(request, seconds, _trust(self._environment))
         except urllib.error.HTTPError as error:
             text = replies.refusal_text(error, _REFUSAL_BYTES)
-            if error.code == HTTPStatus.NOT_FOUND and _is_own(text):
+            said = _own_message(text)
+            lacks_workspace = (said or "").startswith(_NO_WORKSPACE)
+            if error.code == HTTPStatus.NOT_FOUND and said is not None and not lacks_workspace:
                 raise FileNotFoundError(url) from error
-            if error.code == HTTPStatus.NOT_FOUND:
+            if error.code == HTTPStatus.NOT_FOUND and said is None:
                 raise _ForeignAnswerError(
                     f"MLflow at {self._server} does not answer, and something before it says 404"
                 ) from error
@@ -230,12 +233,13 @@ class _ForeignAnswerError(OSError):
     """A 404 that is not in MLflow's own format: maybe of a proxy without a backend."""
 
 
-def _is_own(text: str) -> bool:
+def _own_message(text: str) -> str | None:
+    """What an error in MLflow's own format says; None of any other answer."""
     try:
         said = json.loads(text)
     except ValueError:
-        return False
-    return isinstance(said, dict) and "error_code" in said
+        return None
+    return str(said.get("message")) if isinstance(said, dict) and "error_code" in said else None
 
 
 def _parent(path: str) -> str:
