@@ -41,10 +41,10 @@ def test_existing_services_are_used_and_not_started() -> None:
     assert "--model-repository=" in plan["loader"].argv
 
 
-def test_a_workspace_is_of_the_users_own_mlflow_only() -> None:
+def test_a_workspace_is_of_the_users_own_mlflow_only(tmp_path: Path) -> None:
     base = {"MLFLOW_WORKSPACE": "team-a"}
     for uri, told in ((EXISTING.mlflow_uri, {"team-a"}), (None, {None})):
-        plan = services.plan(replace(EXISTING, mlflow_uri=uri), Home(Path("/h")), base)
+        plan = services.plan(replace(EXISTING, mlflow_uri=uri), Home(tmp_path), base)
         assert {item.env.get("MLFLOW_WORKSPACE") for item in plan} == told
 
 
