@@ -143,7 +143,7 @@ def test_a_workspace_that_is_not_there_is_no_empty_store(
 ) -> None:
     said = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Workspace 'team-c' not found"}
     mlflow.script = lambda path, query: (404, said)
-    for ask in (files.exists, files.ls, files.cat_file, files.rm):
+    for ask in (files.cat_file, files.info, files.ls, files.rm):
         with pytest.raises(OSError, match="'team-c' not found") as refused:
             ask("a/b")
         assert not isinstance(refused.value, FileNotFoundError)
