@@ -216,17 +216,14 @@ class MlflowArtifactFiles(AbstractFileSystem):
             return replies.ask(request, seconds, _trust(self._environment))
         except urllib.error.HTTPError as error:
             text = replies.refusal_text(error, _REFUSAL_BYTES)
-            said = _own_message(text)
-            lacks_workspace = (said or "").startswith(_NO_WORKSPACE)
-            if error.code == HTTPStatus.NOT_FOUND and said is not None and not lacks_workspace:
+            said, missing = _own_message(text), error.code == HTTPStatus.NOT_FOUND
+            if missing and said is not None and not said.startswith(_NO_WORKSPACE):
                 raise FileNotFoundError(url) from error
-            if error.code == HTTPStatus.NOT_FOUND and said is None:
-                raise _ForeignAnswerError(
-                    f"MLflow at {self._server} does not answer, and something before it says 404"
-                ) from error
-            raise OSError(
-                f"MLflow at {self._server} answered {error.code}: {text[:300]}"
-            ) from error
+            if missing and said is None:
+                told = "does not answer, and something before it says 404"
+                raise _ForeignAnswerError(f"MLflow at {self._server} {told}") from error
+            told = f"answered {error.code}: {text[:300]}"
+            raise OSError(f"MLflow at {self._server} {told}") from error
 
 
 class _ForeignAnswerError(OSError):
@@ -234,7 +231,6 @@ class _ForeignAnswerError(OSError):
 
 
 def _own_message(text: str) -> str | None:
-    """What an error in MLflow's own format says; None of any other answer."""
     try:
         said = json.loads(text)
     except ValueError:

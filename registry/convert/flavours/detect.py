@@ -110,8 +110,8 @@ def detect(
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_pickle:
         _refuse_other_weights(model_folder, transformer)
-    code_of = (model_folder, transformer, tokenizer_folder)
-    _refuse_own_code(*code_of, allowed=allow_remote_code, runs=graph is None)
+    own = (model_folder, transformer, tokenizer_folder)
+    _refuse_own_code(*own, allowed=allow_remote_code, runs=graph is None)
     found, labels, multi_label = _meaning(transformer, graph, pooling, task, usual)
     form = FORMS[found]
     pooling = _pooling_of(form, pooling)
@@ -193,15 +193,12 @@ def _longest(transformer: Path, tokenizer: Path, own: int | None) -> int | None:
 
 
 def _refuse_own_code(*folders: Path, allowed: bool, runs: bool) -> None:
-    """``runs``: whether the code is run if it is allowed, as it is not beside a graph."""
     for path in (folder / name for folder in folders for name in CODE_MAPS):
-        asking = read_json(path).get("auto_map")
-        if asking and not allowed:
+        if (asking := read_json(path).get("auto_map")) and not allowed:
             raise VersionError(
                 f"{path.name} asks for code of its own (auto_map), which only an operator allows: "
                 "conversion.allowRemoteCode in the chart, or headrace up --allow-remote-code"
             )
-        # As transformers saves what was there.
         if runs and (other := _OTHER_CODE.search(json.dumps(asking))):
             raise VersionError(
                 f"{path.name} takes its code from {other[1]} (auto_map), which is never "
