@@ -36,6 +36,7 @@ PREFIX = "mlflow-artifacts+"
 SCHEMES = (f"{PREFIX}http", f"{PREFIX}https")
 ROUTE = "api/2.0/mlflow-artifacts/artifacts"
 _REFUSAL_BYTES = 4096
+_NO_WORKSPACE = "Workspace "  # nothing is known then of what was asked for
 
 Entry = dict[str, Any]
 
@@ -215,27 +216,26 @@ class MlflowArtifactFiles(AbstractFileSystem):
             return replies.ask(request, seconds, _trust(self._environment))
         except urllib.error.HTTPError as error:
             text = replies.refusal_text(error, _REFUSAL_BYTES)
-            if error.code == HTTPStatus.NOT_FOUND and _is_own(text):
+            said, missing = _own_message(text), error.code == HTTPStatus.NOT_FOUND
+            if missing and said is not None and not said.startswith(_NO_WORKSPACE):
                 raise FileNotFoundError(url) from error
-            if error.code == HTTPStatus.NOT_FOUND:
-                raise _ForeignAnswerError(
-                    f"MLflow at {self._server} does not answer, and something before it says 404"
-                ) from error
-            raise OSError(
-                f"MLflow at {self._server} answered {error.code}: {text[:300]}"
-            ) from error
+            if missing and said is None:
+                told = "does not answer, and something before it says 404"
+                raise _ForeignAnswerError(f"MLflow at {self._server} {told}") from error
+            told = f"answered {error.code}: {text[:300]}"
+            raise OSError(f"MLflow at {self._server} {told}") from error
 
 
 class _ForeignAnswerError(OSError):
     """A 404 that is not in MLflow's own format: maybe of a proxy without a backend."""
 
 
-def _is_own(text: str) -> bool:
+def _own_message(text: str) -> str | None:
     try:
         said = json.loads(text)
     except ValueError:
-        return False
-    return isinstance(said, dict) and "error_code" in said
+        return None
+    return str(said.get("message")) if isinstance(said, dict) and "error_code" in said else None
 
 
 def _parent(path: str) -> str:

@@ -70,6 +70,7 @@ def plan(settings: StackSettings, home: Home, base: Mapping[str, str]) -> tuple[
     clean = environment(base)
     services: list[Service] = []
     if settings.mlflow_uri is None:
+        clean.pop("MLFLOW_WORKSPACE", None)  # of another MLflow: this one's client would fail
         services.append(_mlflow(settings, home, clean))
     if settings.kafka_bootstrap is None:
         services.append(_kafka(settings, home, clean))

@@ -138,6 +138,17 @@ def test_it_signs_in_as_mlflows_own_client_does(
         assert {name.lower(): said for name, said in headers.items()}[WORKSPACE] == "team-a"
 
 
+def test_a_workspace_that_is_not_there_is_no_empty_store(
+    mlflow: FakeMlflow, files: MlflowArtifactFiles
+) -> None:
+    said = {"error_code": "RESOURCE_DOES_NOT_EXIST", "message": "Workspace 'team-c' not found"}
+    mlflow.script = lambda path, query: (404, said)
+    for ask in (files.cat_file, files.info, files.ls, files.rm):
+        with pytest.raises(OSError, match="'team-c' not found") as refused:
+            ask("a/b")
+        assert not isinstance(refused.value, FileNotFoundError)
+
+
 def test_a_bundle_of_certificates_is_mlflows_own_variable(tmp_path: Path) -> None:
     environment = {"MLFLOW_TRACKING_SERVER_CERT_PATH": str(tmp_path / "missing.pem")}
     with pytest.raises(FileNotFoundError):

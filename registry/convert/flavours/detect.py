@@ -110,7 +110,8 @@ def detect(
     tokenizer_folder = _tokenizer(folder, transformer, tokenizers)
     if not allow_pickle:
         _refuse_other_weights(model_folder, transformer)
-    _refuse_own_code(model_folder, transformer, tokenizer_folder, allowed=allow_remote_code)
+    own = (model_folder, transformer, tokenizer_folder)
+    _refuse_own_code(*own, allowed=allow_remote_code, runs=graph is None)
     found, labels, multi_label = _meaning(transformer, graph, pooling, task, usual)
     form = FORMS[found]
     pooling = _pooling_of(form, pooling)
@@ -191,15 +192,14 @@ def _longest(transformer: Path, tokenizer: Path, own: int | None) -> int | None:
     return limit if own is None else min(limit or own, own)
 
 
-def _refuse_own_code(*folders: Path, allowed: bool) -> None:
+def _refuse_own_code(*folders: Path, allowed: bool, runs: bool) -> None:
     for path in (folder / name for folder in folders for name in CODE_MAPS):
-        asking = read_json(path).get("auto_map")
-        if asking and not allowed:
+        if (asking := read_json(path).get("auto_map")) and not allowed:
             raise VersionError(
                 f"{path.name} asks for code of its own (auto_map), which only an operator allows: "
                 "conversion.allowRemoteCode in the chart, or headrace up --allow-remote-code"
             )
-        if other := _OTHER_CODE.search(json.dumps(asking)):  # as transformers saves what was there
+        if runs and (other := _OTHER_CODE.search(json.dumps(asking))):
             raise VersionError(
                 f"{path.name} takes its code from {other[1]} (auto_map), which is never "
                 f"downloaded: put its .py files beside it, and take {other[1]}-- out of auto_map"

@@ -41,6 +41,13 @@ def test_existing_services_are_used_and_not_started() -> None:
     assert "--model-repository=" in plan["loader"].argv
 
 
+def test_a_workspace_is_of_the_users_own_mlflow_only(tmp_path: Path) -> None:
+    base = {"MLFLOW_WORKSPACE": "team-a"}
+    for uri, told in ((EXISTING.mlflow_uri, {"team-a"}), (None, {None})):
+        plan = services.plan(replace(EXISTING, mlflow_uri=uri), Home(tmp_path), base)
+        assert {item.env.get("MLFLOW_WORKSPACE") for item in plan} == told
+
+
 @pytest.mark.parametrize("device", ["auto", "cpu", "gpu"])
 def test_each_loader_is_told_what_its_triton_computes_with(device: str) -> None:
     plan = services.plan(replace(EXISTING, device=device), Home(Path("/h")), {})

@@ -491,6 +491,14 @@ def test_code_that_lies_in_another_repository_is_never_downloaded(
         detect(tmp_path, allow_remote_code=True)
 
 
+def test_a_graph_runs_no_code_wherever_it_lies(tmp_path: Path) -> None:
+    write_onnx_version(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["auto_map"] = {"AutoModel": "other/bert--modeling.Bert"}
+    write_json(tmp_path / "config.json", config)
+    assert detect(tmp_path, allow_remote_code=True).onnx is not None
+
+
 def test_what_is_nothing_we_know_is_refused_with_what_it_holds(tmp_path: Path) -> None:
     (tmp_path / "model.cbm").write_bytes(b"")
     with pytest.raises(VersionError, match=r"none of.*it holds model\.cbm"):
