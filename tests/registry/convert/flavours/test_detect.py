@@ -493,9 +493,9 @@ def test_code_that_lies_in_another_repository_is_never_downloaded(
 
 def test_a_graph_runs_no_code_wherever_it_lies(tmp_path: Path) -> None:
     write_onnx_version(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["auto_map"] = {"AutoModel": "other/bert--modeling.Bert"}
-    write_json(tmp_path / "config.json", config)
+    path = tmp_path / "extra_files" / "config.json"
+    config = json.loads(path.read_text())
+    write_json(path, config | {"auto_map": {"AutoModel": "other/bert--modeling.Bert"}})
     assert detect(tmp_path, allow_remote_code=True).onnx is not None
 
 
