@@ -8,11 +8,15 @@ class Watermark:
     """How far each partition has been folded, of every topic whose records were seen."""
 
     def __init__(self) -> None:
-        self._largest: dict[tuple[str, int], float] = {}  # topic id, partition -> unix seconds
+        # Topic id, partition and piece -> unix seconds.
+        self._largest: dict[tuple[str, int, int], float] = {}
 
-    def take(self, topic_id: str, partition: int, time: float) -> None:
-        """Takes the largest time of a message in a range of a partition."""
-        log = (topic_id, partition)
+    def take(self, topic_id: str, partition: int, time: float, piece: int = 0) -> None:
+        """Takes the largest time of a message in a range of a partition.
+
+        A reader of all pieces of records tells which one it is: others may come later.
+        """
+        log = (topic_id, partition, piece)
         self._largest[log] = max(self._largest.get(log, 0.0), time)
 
     def forget_before(self, time: float) -> None:

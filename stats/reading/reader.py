@@ -1,6 +1,7 @@
-"""The windows of endpoints as they are known now, kept up to date from ``headrace.windows``.
+"""The windows of endpoints that are asked for, kept up to date from ``headrace.windows``.
 
-A thread of its own reads Kafka, so that asking waits for one record at most. ``None`` means that
+A thread of its own reads Kafka, so that asking waits for one record at most. It reads the
+partitions of endpoints that were asked for lately, and keeps nothing of others. ``None`` means that
 the windows are not known; it is never a sign of no traffic. It never judges and never writes.
 """
 
@@ -8,15 +9,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contracts.backoff import Backoff
 from contracts.windows import EndpointWindow
 from measures.counting import CountingState, CountingStatus
+from measures.dividing import part_of, partition_of
 from measures.packed_windows import PackedWindows
+from measures.watermark import Watermark
 from service.kafka import StreamError, TopicMissingError
 from stats.reading.published import EventCountCheck, EventLogEnds
-from stats.reading.record_log import RecordLog, largest
+from stats.reading.record_log import PartitionLog, largest
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +30,7 @@ _MARGIN_SECONDS = 60.0
 
 _BETWEEN_SECONDS = 0.0005
 
-Connect = Callable[[float], RecordLog]
+Connect = Callable[[], PartitionLog]
 
 
 @dataclass(frozen=True)
@@ -40,16 +43,33 @@ class ReaderPace:
         keep_seconds: windows older than this are forgotten.
         answer_seconds: without an answer of Kafka for this time, nothing is known.
         check_seconds: Kafka is asked this often whether there is more.
+        unasked_seconds: an endpoint that nobody asks for during this time is not read any more.
     """
 
     lateness_seconds: float = 5.0
     keep_seconds: float = 3600.0
     answer_seconds: float = 15.0
     check_seconds: float = 2.0
+    unasked_seconds: float = 3600.0
+
+
+@dataclass(slots=True)
+class _Asked:
+    """An endpoint that is read.
+
+    ``partitions``: where it was since it was asked for; ``is_sought``: they are read from far
+    enough back; ``is_known``: all that Kafka had was read.
+    """
+
+    asked_at: float
+    partitions: set[int] = field(default_factory=set)
+    windows: PackedWindows = field(default_factory=PackedWindows)
+    is_sought: bool = False
+    is_known: bool = False
 
 
 class WindowsReader:
-    """Reads all window records of the last hour, and what comes. Start it once, close it once."""
+    """Reads the last hour of what is asked for, and what comes. Start it once, close it once."""
 
     def __init__(
         self,
@@ -71,8 +91,10 @@ class WindowsReader:
         self._between = between
         self._counted = EventCountCheck(published, clock())  # only the reading thread's
         self._lock = threading.Lock()  # of the next two
-        self._windows = PackedWindows()
+        self._endpoints: dict[str, _Asked] = {}
         self._known_at: float | None = None  # when all that Kafka had was read
+        self._read_now: frozenset[int] = frozenset()  # partitions; the reading thread's
+        self._watermark = Watermark()  # the reading thread's
         self._through = 0.0  # up to when all is folded, unix seconds; set whole
         self._counting = (
             clock(),
@@ -106,15 +128,19 @@ class WindowsReader:
             lateness_seconds: in place of the pace's, for an endpoint whose requests take longer.
 
         Returns:
-            None while this can't be known: Kafka is away, or not all that it has was read yet.
+            None while this can't be known: Kafka is away, or not all that it has was read yet,
+            as after the first time that an endpoint is asked for.
         """
         now = self._clock()
         lateness = self._pace.lateness_seconds if lateness_seconds is None else lateness_seconds
         with self._lock:
-            if self._known_at is None or now - self._known_at > self._pace.answer_seconds:
+            asked = self._endpoints.setdefault(endpoint, _Asked(now))
+            asked.asked_at = now
+            is_late = self._known_at is None or now - self._known_at > self._pace.answer_seconds
+            if is_late or not asked.is_known:
                 return None
             oldest = max(after, now - self._pace.keep_seconds)
-            return self._windows.list_closed(
+            return asked.windows.list_closed(
                 endpoint, after=oldest, now=now, lateness_seconds=lateness
             )
 
@@ -143,7 +169,7 @@ class WindowsReader:
         failures = 0
         while not self._stop.is_set():
             try:
-                source = self._connect(self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS)
+                source = self._connect()
             except StreamError as error:
                 log.warning("window records can't be read", extra={"reason": str(error)})
                 self._never_folded = isinstance(error, TopicMissingError)
@@ -155,21 +181,28 @@ class WindowsReader:
             failures += 1
             self._stop.wait(_PAUSES.after(failures))
 
-    def _safely_read(self, source: RecordLog) -> bool:
+    def _safely_read(self, source: PartitionLog) -> bool:
         """Begins with nothing known after a fault of ours, so that rollouts hold and then go on."""
         try:
             return self._read(source)
         except Exception:
             log.exception("reading window records broke; it begins again")
             with self._lock:
-                self._windows, self._known_at = PackedWindows(), None
+                names = [*self._endpoints]
+                self._endpoints = {name: _Asked(self._clock()) for name in names}
             return False
 
-    def _read(self, source: RecordLog) -> bool:
+    def _read(self, source: PartitionLog) -> bool:
         """Reads until told to stop, or an error; whether it ever had all."""
         had_all, check_at = False, 0.0
+        self._read_now = frozenset()
+        with self._lock:
+            for asked in self._endpoints.values():
+                asked.is_sought = False
         try:
             while not self._stop.is_set():
+                if self._seek(source):
+                    check_at = 0.0
                 messages = source.poll(_POLL_SECONDS)
                 self._take(messages)
                 # Before Kafka is asked: what is known is known as of then.
@@ -186,10 +219,34 @@ class WindowsReader:
             source.close()
         return had_all
 
+    def _seek(self, source: PartitionLog) -> bool:
+        """Goes back for endpoints that were asked for since; whether anything changed."""
+        with self._lock:
+            asked = dict(self._endpoints)
+        new = [one for one in asked.values() if not one.is_sought]
+        for name, one in asked.items():
+            one.partitions.add(partition_of(name, source.partitions))
+            one.is_sought = True
+        wanted = frozenset(number for one in asked.values() for number in one.partitions)
+        if wanted == self._read_now and not new:
+            return False
+        sought = {number for one in new for number in one.partitions}
+        source.rewind(
+            sought, self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS, keep=wanted
+        )
+        self._read_now = wanted
+        return True
+
     def _note_known(self, now: float) -> None:
         with self._lock:
             self._known_at = now
-            self._windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
+            oldest = now - self._pace.unasked_seconds
+            self._endpoints = {
+                name: asked for name, asked in self._endpoints.items() if asked.asked_at > oldest
+            }
+            for asked in self._endpoints.values():
+                asked.is_known |= asked.is_sought
+                asked.windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
 
     def _safely_ask(self) -> None:
         """A fault of ours must not end the thread, which would stand still without a word."""
@@ -199,9 +256,13 @@ class WindowsReader:
             log.exception("asking how much there is to be counted broke")
 
     def _ask(self, now: float) -> None:
+        if not self._endpoints and not self._never_folded:
+            self._counted.begin_again(now)
+            self._counting = (now, CountingStatus())
+            return
         self._counted.ask(now)
         with self._lock:
-            known = self._known_at is not None
+            known = any(asked.is_known for asked in self._endpoints.values())
         known = known or self._never_folded
         counting = self._counted.state(now) if known else CountingStatus()
         self._counting = (now, counting)
@@ -211,8 +272,12 @@ class WindowsReader:
         self._counted.take(records, self._clock())
         for record in records:
             with self._lock:
-                self._windows.put(record)
-                self._through = self._windows.known_through()
+                for name, asked in self._endpoints.items():
+                    # In an earlier division of its range it may have lain in another piece.
+                    if partition_of(name, record.pieces) == record.piece:
+                        asked.windows.put(part_of(record, name))
+            self._watermark.take(record.topic_id, record.partition, record.through)
+            self._through = self._watermark.known_until()
             # The lock goes to the thread that comes first, and this thread would: reconciles of all
             # endpoints would wait until Kafka has no more.
             self._between()

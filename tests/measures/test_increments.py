@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from prediction_batches import batches_of, record_of
 
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, encode
+from measures.dividing import divide
 from measures.increments import Growth, RangeLedger
 from measures.merging import MergedWindows, add, merge
 from measures.recounting import differences
@@ -127,6 +128,39 @@ def test_ranges_of_old_messages_that_nobody_folded_before_are_counted() -> None:
     ledger.take(old)
     ledger.forget_before(9e9)
     assert ledger.take(new) is not None
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_pieces_grow_by_what_their_record_does_also_if_partitions_are_added(
+    data: st.DataObject,
+) -> None:
+    records = records_of(12, (3, 6, 9))
+    began, grown = divide(records[0], 3), divide(records[1], 3)
+    came = data.draw(st.sets(st.integers(0, 2)))  # before the worker was killed
+    again = [piece for record in records for piece in divide(record, 5)]
+    order = data.draw(st.permutations([grown[piece] for piece in came]))
+    ledger = RangeLedger()
+    growths = [ledger.take(piece) for piece in [*began, *order, *again, *again, *grown]]
+    wanted = sums_of([RangeLedger().take(records[-1]) or _nothing()])
+    assert differences(sums_of(growth for growth in growths if growth), wanted) == ()
+
+
+def test_a_complete_range_does_not_count_again_in_other_pieces() -> None:
+    (complete,) = records_of(13, (RANGE_MESSAGES,))
+    ledger = RangeLedger()
+    assert all(ledger.take(piece) is not None for piece in divide(complete, 3))
+    assert [ledger.take(piece) for piece in divide(complete, 4)] == [None] * 4
+
+
+def test_what_is_known_waits_for_the_piece_that_lags() -> None:
+    first, second = records_of(14, (3, 4))
+    ledger = RangeLedger()
+    for piece in [*divide(first, 2), divide(second, 2)[1]]:
+        ledger.take(piece)
+    assert ledger.known_through() == first.through
+    ledger.take(divide(second, 2)[0])
+    assert ledger.known_through() == second.through
 
 
 def _nothing() -> Growth:

@@ -1,15 +1,16 @@
 """What the controller is told of windows, and when it is told that nobody knows."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 from memory_kafka import FakePublished
 
 from contracts.endpoint import Arm
-from contracts.windows import EndpointWindow, WindowAggregate, WindowRecord, encode
+from contracts.windows import EndpointWindow, WindowAggregate, WindowRecord, decode, encode
 from measures.counting import CountingState
+from measures.dividing import divide, partition_of
 from service.kafka import KafkaAwayError, TopicMissingError
 from stats.errors import StalledError
 from stats.reading.published import Ends
@@ -22,11 +23,16 @@ NOW = 10_000.0
 
 
 def record(
-    start: int, *aggregates: tuple[int, int], end: int = 0, partition: int = 0, through: float = NOW
+    start: int,
+    *aggregates: tuple[int, int],
+    end: int = 0,
+    partition: int = 0,
+    through: float = NOW,
+    endpoint: str = "e",
 ) -> bytes:
     """A record whose aggregates have so many requests in the window that starts at."""
     made = [
-        WindowAggregate("e", "1", "p", Arm.STABLE, at, statuses={200: count})
+        WindowAggregate(endpoint, "1", "p", Arm.STABLE, at, statuses={200: count})
         for at, count in aggregates
     ]
     return encode(
@@ -44,6 +50,8 @@ class FakeLog:
     error: Exception | None = None
     complete: bool = True
     stalled: bool = False
+    partitions: int = 1
+    rewound: list[tuple[set[int], float, set[int]]] = field(default_factory=list)
     closed: threading.Event = field(default_factory=threading.Event)
     asked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     go_on: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -54,6 +62,11 @@ class FakeLog:
             raise self.error
         messages, self.messages = self.messages, []
         return messages
+
+    def rewind(
+        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
+    ) -> None:
+        self.rewound.append((set(partitions), since, set(keep)))
 
     def is_whole(self) -> bool:
         self.asked.release()
@@ -70,7 +83,6 @@ class World:
     """A reader, its log and its clock."""
 
     now: float = NOW
-    since: list[float] = field(default_factory=list)
     refusing: bool = False
     missing: bool = False
     between: Callable[[], object] = lambda: None
@@ -86,9 +98,9 @@ class World:
             between=lambda: self.between(),  # noqa: PLW0108 - a test puts another one there
         )
         self.log = FakeLog()
+        self.reader.windows("e", 0.0)  # somebody asks for it
 
-    def _connect(self, since: float) -> FakeLog:
-        self.since.append(since)
+    def _connect(self) -> FakeLog:
         self.tried.release()
         if self.refusing:
             raise TopicMissingError("none") if self.missing else KafkaAwayError("away")
@@ -137,7 +149,52 @@ def test_closed_windows_are_told_oldest_first(world: World) -> None:
     world.read(record(0, (9_980, 3), (9_960, 2)), record(64, (9_980, 1), partition=1))
     world.until(lambda: world.counts() == [(9_960, 2), (9_980, 4)])
     assert world.counts(after=9_970) == [(9_980, 4)]
-    assert world.reader.windows("another", 0.0) == ()
+    assert world.reader.windows("another", 0.0) is None
+    world.until(lambda: len(world.log.rewound) > 1)
+    world.read()
+    world.until(lambda: world.reader.windows("another", 0.0) == ())
+
+
+def test_only_partitions_of_endpoints_that_are_asked_for_are_read(world: World) -> None:
+    world.log.partitions = 8
+    mine, other = partition_of("e", 8), partition_of("sentiment", 8)
+    world.reader.start()
+    world.read(record(0, (9_980, 3)), record(0, (9_980, 9), endpoint="sentiment"))
+    world.until(lambda: world.counts() == [(9_980, 3)])
+    assert [(parts, keep) for parts, _, keep in world.log.rewound] == [({mine}, {mine})]
+    assert world.log.rewound[0][1] <= NOW - PACE.keep_seconds
+    world.reader.windows("sentiment", 0.0)
+    world.until(lambda: len(world.log.rewound) > 1)
+    assert world.log.rewound[1][::2] == ({other}, {mine, other})
+
+
+def test_an_endpoint_that_nobody_asks_for_any_more_is_not_read(world: World) -> None:
+    world.log.partitions = 8
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    world.reader.windows("sentiment", 0.0)
+    world.until(lambda: len(world.log.rewound) > 1)
+    world.now += PACE.unasked_seconds - 1
+    world.counts()
+    world.now += 2
+    world.read()
+    world.until(lambda: len(world.log.rewound) > 2)
+    assert world.log.rewound[2][::2] == (set(), {partition_of("e", 8)})
+
+
+def test_after_partitions_were_added_an_endpoint_is_read_where_it_was_too(world: World) -> None:
+    world.log.partitions = 8
+    before, after = partition_of("e", 8), partition_of("e", 11)
+    assert before != after
+    world.reader.start()
+    world.read(record(0, (9_980, 3)))
+    broken, world.log = world.log, FakeLog(partitions=11)
+    broken.error = KafkaAwayError("the topic is not what it was")
+    world.until(lambda: bool(world.log.rewound))
+    assert world.log.rewound[0][0] == {before, after}
+    pieces = divide(decode(record(0, (9_980, 3))), 11)
+    world.read(*(encode(piece) for piece in pieces), record(64, (9_980, 1)))
+    world.until(lambda: world.counts() == [(9_980, 4)])
 
 
 def test_a_window_that_may_still_grow_is_not_told(world: World) -> None:
@@ -213,7 +270,7 @@ def test_after_an_error_it_reads_again_and_keeps_what_it_had(world: World) -> No
     world.refusing = False
     world.read(record(64, (9_980, 1)))
     world.until(lambda: world.counts() == [(9_980, 4)])
-    assert all(since < NOW - PACE.keep_seconds + 100 for since in world.since)
+    assert all(since < NOW - PACE.keep_seconds + 100 for _, since, _ in world.log.rewound)
 
 
 def test_a_connection_that_stands_still_is_followed_by_one_that_reads(world: World) -> None:
