@@ -1,14 +1,13 @@
 """A range's record into pieces by endpoint, one for each partition of the windows' topic, and back.
 
-An endpoint's piece is that which Kafka's own partitioner gives a message whose key is its name. A
-range has a piece for every partition, however little is in it: so each partition by itself shows
+A range has a piece for every partition, however little is in it: so each partition by itself shows
 how far every partition of the events was folded. Numbers that are of no endpoint lie in the first
 piece: there is one at any number of partitions. Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -19,31 +18,16 @@ COMMON = 0  # the piece with what is of no endpoint
 _OF_NONE: Mapping[str, Any] = {
     "events": 0, "skipped": 0, "copies": 0, "mistimed": 0, "senders": {}, "feedback_repeated": 0
 }  # fmt: skip
-_M, _MASK = 0x5BD1E995, 0xFFFFFFFF
 _Range = tuple[str, int, int]  # topic id, partition, start
 
 
-@lru_cache(maxsize=65_536)
 def partition_of(endpoint: str, partitions: int) -> int:
-    """Where an endpoint's windows and state lie.
+    """Where an endpoint's windows lie.
 
     >>> [partition_of("sentiment", count) for count in (1, 2, 4)]
-    [0, 0, 0]
+    [0, 1, 3]
     """
-    return (_murmur2(endpoint.encode()) & 0x7FFFFFFF) % partitions
-
-
-def _murmur2(data: bytes) -> int:
-    """Kafka's hash of a message's key; kafka-python has it too, but brings I/O with it."""
-    found = 0x9747B28C ^ len(data)
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
-        found = (found * _M ^ (word ^ word >> 24) * _M) & _MASK
-    if len(data) > whole:
-        found = (found ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    found = (found ^ found >> 13) * _M & _MASK
-    return found ^ found >> 15
+    return crc32(endpoint.encode()) % partitions
 
 
 def divide(record: WindowRecord, pieces: int) -> list[WindowRecord]:
@@ -76,16 +60,6 @@ def join(pieces: Iterable[WindowRecord]) -> WindowRecord:
         pieces=1,
         aggregates=[one for piece in (first, *others) for one in piece.aggregates],
         refusals={k: of for piece in (first, *others) for k, of in piece.refusals.items()},
-    )
-
-
-def part_of(record: WindowRecord, endpoint: str) -> WindowRecord:
-    """A record with only what it says of one endpoint."""
-    return msgspec.structs.replace(
-        record,
-        **_OF_NONE,
-        aggregates=[one for one in record.aggregates if one.endpoint == endpoint],
-        refusals={name: of for name, of in record.refusals.items() if name == endpoint},
     )
 
 

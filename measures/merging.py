@@ -126,16 +126,6 @@ class MergedWindows:
         self._watermark.take(record.topic_id, record.partition, record.through)
         return True
 
-    def drop(self, key: RangeKey) -> frozenset[tuple[str, WindowKey]]:
-        """Drops the record of a range, if there is one; the windows that it was in."""
-        record = self._records.pop(key, None)
-        if record is None:
-            return frozenset()
-        places = by_window(record)
-        for place in places:
-            self._place(place, key, [])
-        return frozenset(places)
-
     def forget_before(self, time: float) -> None:
         """Drops the ranges whose messages and events are all older, unix seconds."""
         for key, record in list(self._records.items()):

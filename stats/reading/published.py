@@ -106,10 +106,6 @@ class EventCountCheck:
         self._ask_at = now
         self._logged = CountingState.UNKNOWN
 
-    def begin_again(self, now: float) -> None:
-        """Forgets all: what is published from now on and not read by anybody is not missed."""
-        self._watch = CountingWatch(now)
-
     def take(self, records: Iterable[WindowRecord], now: float) -> None:
         """Takes records as they are read; ``now`` in unix seconds."""
         for record in records:

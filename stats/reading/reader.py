@@ -1,8 +1,9 @@
 """The windows of endpoints that are asked for, kept up to date from ``headrace.windows``.
 
 A thread of its own reads Kafka, so that asking waits for one record at most. It reads the
-partitions of endpoints that were asked for lately, and keeps nothing of others. ``None`` means that
-the windows are not known; it is never a sign of no traffic. It never judges and never writes.
+partitions of endpoints that were asked for lately, and the first, which tells whether all is
+counted; it keeps nothing of other endpoints. ``None`` means that the windows are not known; it is
+never a sign of no traffic. It never judges and never writes.
 """
 
 import logging
@@ -14,8 +15,8 @@ from dataclasses import dataclass, field
 from contracts.backoff import Backoff
 from contracts.windows import EndpointWindow
 from measures.counting import CountingState, CountingStatus
-from measures.dividing import part_of, partition_of
-from measures.packed_windows import PackedWindows
+from measures.dividing import COMMON, partition_of
+from measures.endpoint_windows import EndpointWindows
 from measures.watermark import Watermark
 from service.kafka import StreamError, TopicMissingError
 from stats.reading.published import EventCountCheck, EventLogEnds
@@ -57,13 +58,15 @@ class ReaderPace:
 class _Asked:
     """An endpoint that is read.
 
-    ``partitions``: where it was since it was asked for; ``is_sought``: they are read from far
-    enough back; ``is_known``: all that Kafka had was read.
+    ``partitions``: where it was since it was asked for; ``through``: up to when all is folded, unix
+    seconds; ``is_sought``: they are read from far enough back; ``is_known``: all that Kafka had was
+    read.
     """
 
+    windows: EndpointWindows
     asked_at: float
     partitions: set[int] = field(default_factory=set)
-    windows: PackedWindows = field(default_factory=PackedWindows)
+    through: float = 0.0
     is_sought: bool = False
     is_known: bool = False
 
@@ -94,8 +97,7 @@ class WindowsReader:
         self._endpoints: dict[str, _Asked] = {}
         self._known_at: float | None = None  # when all that Kafka had was read
         self._read_now: frozenset[int] = frozenset()  # partitions; the reading thread's
-        self._watermark = Watermark()  # the reading thread's
-        self._through = 0.0  # up to when all is folded, unix seconds; set whole
+        self._watermarks: dict[int, Watermark] = {}  # by piece; the reading thread's
         self._counting = (
             clock(),
             CountingStatus(),
@@ -134,23 +136,25 @@ class WindowsReader:
         now = self._clock()
         lateness = self._pace.lateness_seconds if lateness_seconds is None else lateness_seconds
         with self._lock:
-            asked = self._endpoints.setdefault(endpoint, _Asked(now))
+            asked = self._endpoints.get(endpoint)
+            if asked is None:
+                asked = self._endpoints[endpoint] = _Asked(EndpointWindows(endpoint), now)
             asked.asked_at = now
             is_late = self._known_at is None or now - self._known_at > self._pace.answer_seconds
             if is_late or not asked.is_known:
                 return None
             oldest = max(after, now - self._pace.keep_seconds)
-            return asked.windows.list_closed(
-                endpoint, after=oldest, now=now, lateness_seconds=lateness
-            )
+            return asked.windows.list_between(oldest, min(now, asked.through) - lateness)
 
-    def closed_through(self, lateness_seconds: float) -> float:
-        """The latest end of windows that are closed, unix seconds; waits for nothing.
+    def closed_through(self, endpoint: str, lateness_seconds: float) -> float:
+        """The latest end of its windows that are closed, unix seconds; waits for nothing.
 
         Args:
+            endpoint: its name.
             lateness_seconds: see ``windows``.
         """
-        return min(self._clock(), self._through) - lateness_seconds
+        asked = self._endpoints.get(endpoint)
+        return min(self._clock(), asked.through if asked else 0.0) - lateness_seconds
 
     def counting(self) -> CountingStatus:
         """Whether traffic is counted now; not known if the reading itself has stood still."""
@@ -188,8 +192,7 @@ class WindowsReader:
         except Exception:
             log.exception("reading window records broke; it begins again")
             with self._lock:
-                names = [*self._endpoints]
-                self._endpoints = {name: _Asked(self._clock()) for name in names}
+                self._endpoints, self._known_at = {}, None
             return False
 
     def _read(self, source: PartitionLog) -> bool:
@@ -225,15 +228,16 @@ class WindowsReader:
             asked = dict(self._endpoints)
         new = [one for one in asked.values() if not one.is_sought]
         for name, one in asked.items():
-            one.partitions.add(partition_of(name, source.partitions))
+            place = partition_of(name, source.partitions)
+            one.is_known &= place in one.partitions
+            one.partitions.add(place)
             one.is_sought = True
-        wanted = frozenset(number for one in asked.values() for number in one.partitions)
-        if wanted == self._read_now and not new:
+        wanted = frozenset({COMMON}.union(*(one.partitions for one in asked.values())))
+        again = (wanted - self._read_now).union(*(one.partitions for one in new))
+        if wanted == self._read_now and not again:
             return False
-        sought = {number for one in new for number in one.partitions}
-        source.rewind(
-            sought, self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS, keep=wanted
-        )
+        since = self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS
+        source.rewind(again, since, keep=wanted)
         self._read_now = wanted
         return True
 
@@ -244,9 +248,12 @@ class WindowsReader:
             self._endpoints = {
                 name: asked for name, asked in self._endpoints.items() if asked.asked_at > oldest
             }
+            too_old = now - self._pace.keep_seconds - _MARGIN_SECONDS
             for asked in self._endpoints.values():
                 asked.is_known |= asked.is_sought
-                asked.windows.forget_before(now - self._pace.keep_seconds - _MARGIN_SECONDS)
+                asked.windows.forget_before(too_old)
+        for watermark in self._watermarks.values():
+            watermark.forget_before(too_old)
 
     def _safely_ask(self) -> None:
         """A fault of ours must not end the thread, which would stand still without a word."""
@@ -256,14 +263,9 @@ class WindowsReader:
             log.exception("asking how much there is to be counted broke")
 
     def _ask(self, now: float) -> None:
-        if not self._endpoints and not self._never_folded:
-            self._counted.begin_again(now)
-            self._counting = (now, CountingStatus())
-            return
         self._counted.ask(now)
         with self._lock:
-            known = any(asked.is_known for asked in self._endpoints.values())
-        known = known or self._never_folded
+            known = self._known_at is not None or self._never_folded
         counting = self._counted.state(now) if known else CountingStatus()
         self._counting = (now, counting)
 
@@ -271,13 +273,14 @@ class WindowsReader:
         records = largest(messages)
         self._counted.take(records, self._clock())
         for record in records:
+            watermark = self._watermarks.setdefault(record.piece, Watermark())
+            watermark.take(record.topic_id, record.partition, record.through)
             with self._lock:
                 for name, asked in self._endpoints.items():
                     # In an earlier division of its range it may have lain in another piece.
                     if partition_of(name, record.pieces) == record.piece:
-                        asked.windows.put(part_of(record, name))
-            self._watermark.take(record.topic_id, record.partition, record.through)
-            self._through = self._watermark.known_until()
+                        asked.windows.put(record)
+                        asked.through = watermark.known_until()
             # The lock goes to the thread that comes first, and this thread would: reconciles of all
             # endpoints would wait until Kafka has no more.
             self._between()

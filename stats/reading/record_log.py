@@ -92,7 +92,7 @@ class KafkaRecordLog:
     ) -> None:
         """Connects, and goes to the first records that were written at ``since`` or later.
 
-        Without ``since`` it reads no partition before ``rewind``.
+        Without ``since``, ``rewind`` says what to read before anything else.
 
         Raises:
             TopicMissingError: nothing was ever folded.
@@ -139,9 +139,6 @@ class KafkaRecordLog:
         self._ends = {}
         times = dict.fromkeys(parts, int(since * 1000))
         with kafka_errors():
-            if not self._parts:
-                self._consumer.unsubscribe()
-                return
             self._consumer.assign(self._parts)
             if not parts:
                 return
@@ -153,9 +150,6 @@ class KafkaRecordLog:
 
     def poll(self, seconds: float) -> Sequence[bytes]:
         """See ``RecordLog``."""
-        if not self._parts:
-            time.sleep(seconds)
-            return []
         with kafka_errors():
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
         return [record.value or b"" for records in polled.values() for record in records]
@@ -164,8 +158,6 @@ class KafkaRecordLog:
         """See ``RecordLog``; a topic that was made again, or has new partitions, is another log."""
         if self._topics.describe(self._topic) != self._described:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
-        if not self._parts:
-            return True
         with kafka_errors():
             ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
         positions = self._positions()

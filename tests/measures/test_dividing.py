@@ -1,14 +1,12 @@
-"""Pieces of records: an endpoint's lies where Kafka puts its name, and all are the whole."""
+"""Pieces of records: an endpoint lies in one of them, and all are the whole."""
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.partitioner.default import murmur2
 from prediction_batches import batches_of, record_of
 
 from contracts.windows import WindowRecord
-from measures.dividing import COMMON, PieceJoiner, divide, join, part_of, partition_of
+from measures.dividing import COMMON, PieceJoiner, divide, join, partition_of
 
 
 def whole(seed: int, end: int = 4) -> WindowRecord:
@@ -23,11 +21,6 @@ def sorted_record(record: WindowRecord) -> WindowRecord:
         key=lambda one: (one.endpoint, one.version, one.package, one.start, one.arm),
     )
     return msgspec.structs.replace(record, aggregates=aggregates)
-
-
-@given(name=st.text(max_size=63), partitions=st.integers(1, 1000))
-def test_an_endpoint_lies_where_kafka_puts_its_name(name: str, partitions: int) -> None:
-    assert partition_of(name, partitions) == (murmur2(name.encode()) & 0x7FFFFFFF) % partitions
 
 
 @settings(max_examples=10, deadline=None)
@@ -58,13 +51,3 @@ def test_records_are_whole_once_all_their_pieces_of_one_division_came(data: st.D
     found = joiner.take(last)
     assert found is not None
     assert sorted_record(found) == sorted_record(record)
-
-
-@pytest.mark.parametrize("endpoint", ["sentiment", "nobody"])
-def test_a_part_has_one_endpoint_and_nothing_of_others(endpoint: str) -> None:
-    record = whole(2)
-    part = part_of(record, endpoint)
-    assert part.aggregates == [one for one in record.aggregates if one.endpoint == endpoint]
-    assert part.refusals == {k: of for k, of in record.refusals.items() if k == endpoint}
-    assert (part.events, part.skipped, part.copies, part.senders) == (0, 0, 0, {})
-    assert (part.start, part.end, part.through) == (record.start, record.end, record.through)

@@ -10,7 +10,7 @@ from memory_kafka import FakePublished
 from contracts.endpoint import Arm
 from contracts.windows import EndpointWindow, WindowAggregate, WindowRecord, decode, encode
 from measures.counting import CountingState
-from measures.dividing import divide, partition_of
+from measures.dividing import COMMON, divide, partition_of
 from service.kafka import KafkaAwayError, TopicMissingError
 from stats.errors import StalledError
 from stats.reading.published import Ends
@@ -161,11 +161,17 @@ def test_only_partitions_of_endpoints_that_are_asked_for_are_read(world: World) 
     world.reader.start()
     world.read(record(0, (9_980, 3)), record(0, (9_980, 9), endpoint="sentiment"))
     world.until(lambda: world.counts() == [(9_980, 3)])
-    assert [(parts, keep) for parts, _, keep in world.log.rewound] == [({mine}, {mine})]
+    assert [(parts, keep) for parts, _, keep in world.log.rewound] == [
+        ({COMMON, mine}, {COMMON, mine})
+    ]
     assert world.log.rewound[0][1] <= NOW - PACE.keep_seconds
     world.reader.windows("sentiment", 0.0)
     world.until(lambda: len(world.log.rewound) > 1)
-    assert world.log.rewound[1][::2] == ({other}, {mine, other})
+    assert world.log.rewound[1][::2] == ({other}, {COMMON, mine, other})
+    old = decode(record(0, (9_000, 9), through=NOW - 500, endpoint="sentiment"))
+    world.read(encode(divide(old, 8)[other]))
+    world.until(lambda: world.reader.windows("sentiment", 0.0) == ())
+    assert world.counts() == [(9_980, 3)]  # what was closed of others stays so
 
 
 def test_an_endpoint_that_nobody_asks_for_any_more_is_not_read(world: World) -> None:
@@ -179,7 +185,7 @@ def test_an_endpoint_that_nobody_asks_for_any_more_is_not_read(world: World) -> 
     world.now += 2
     world.read()
     world.until(lambda: len(world.log.rewound) > 2)
-    assert world.log.rewound[2][::2] == (set(), {partition_of("e", 8)})
+    assert world.log.rewound[2][::2] == (set(), {COMMON, partition_of("e", 8)})
 
 
 def test_after_partitions_were_added_an_endpoint_is_read_where_it_was_too(world: World) -> None:
@@ -191,7 +197,7 @@ def test_after_partitions_were_added_an_endpoint_is_read_where_it_was_too(world:
     broken, world.log = world.log, FakeLog(partitions=11)
     broken.error = KafkaAwayError("the topic is not what it was")
     world.until(lambda: bool(world.log.rewound))
-    assert world.log.rewound[0][0] == {before, after}
+    assert world.log.rewound[0][0] == {COMMON, before, after}
     pieces = divide(decode(record(0, (9_980, 3))), 11)
     world.read(*(encode(piece) for piece in pieces), record(64, (9_980, 1)))
     world.until(lambda: world.counts() == [(9_980, 4)])
@@ -232,12 +238,12 @@ def test_windows_are_closed_up_to_when_it_says_so(
     world: World, through: float, number: int
 ) -> None:
     world.reader.start()
-    assert world.reader.closed_through(5.0) < 0
+    assert world.reader.closed_through("e", 5.0) < 0
     world.read(record(0, (9_980, 3), through=through))
     world.until(lambda: world.counts() is not None)
     assert len(world.counts() or ()) == number
-    assert world.reader.closed_through(5.0) == min(through, world.now) - 5.0
-    assert (world.reader.closed_through(5.0) >= 9_980 + 10) == bool(number)
+    assert world.reader.closed_through("e", 5.0) == min(through, world.now) - 5.0
+    assert (world.reader.closed_through("e", 5.0) >= 9_980 + 10) == bool(number)
 
 
 def test_nothing_is_known_before_all_was_read(world: World) -> None:
