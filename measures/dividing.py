@@ -11,7 +11,7 @@ from zlib import crc32
 
 import msgspec
 
-from contracts.windows import WindowAggregate, WindowRecord
+from contracts.windows import WindowRecord
 
 COMMON = 0  # the piece with what is of no endpoint
 
@@ -32,23 +32,22 @@ def partition_of(endpoint: str, partitions: int) -> int:
 
 def divide(record: WindowRecord, pieces: int) -> list[WindowRecord]:
     """The pieces of a whole record, in order."""
-    aggregates: list[list[WindowAggregate]] = [[] for _ in range(pieces)]
-    refusals: list[dict[str, dict[str, int]]] = [{} for _ in range(pieces)]
-    for aggregate in record.aggregates:
-        aggregates[partition_of(aggregate.endpoint, pieces)].append(aggregate)
-    for name, counts in record.refusals.items():
-        refusals[partition_of(name, pieces)][name] = counts
-    common = msgspec.structs.replace(record, pieces=pieces)
-    bare = msgspec.structs.replace(common, **_OF_NONE)
-    return [
+    found = [
         msgspec.structs.replace(
-            common if piece == COMMON else bare,
+            record,
             piece=piece,
-            aggregates=aggregates[piece],
-            refusals=refusals[piece],
+            pieces=pieces,
+            aggregates=[],
+            refusals={},
+            **({} if piece == COMMON else _OF_NONE),
         )
         for piece in range(pieces)
     ]
+    for aggregate in record.aggregates:
+        found[partition_of(aggregate.endpoint, pieces)].aggregates.append(aggregate)
+    for name, counts in record.refusals.items():
+        found[partition_of(name, pieces)].refusals[name] = counts
+    return found
 
 
 def join(pieces: Iterable[WindowRecord]) -> WindowRecord:
@@ -67,18 +66,14 @@ class PieceJoiner:
     """Whole records out of pieces of all partitions, in any order of the partitions."""
 
     def __init__(self) -> None:
-        self._open: dict[_Range, dict[tuple[int, int], dict[int, WindowRecord]]] = {}
+        self._held: dict[tuple[_Range, int, int], dict[int, WindowRecord]] = {}
 
     def take(self, piece: WindowRecord) -> WindowRecord | None:
-        """The record as far as all its pieces are there; None if some are not (yet)."""
-        if piece.pieces == 1:
-            return piece
-        ranges = self._open.setdefault((piece.topic_id, piece.partition, piece.start), {})
-        held = ranges.setdefault((piece.end, piece.pieces), {})
-        held.setdefault(piece.piece, piece)
+        """The record up to this end, once all its pieces are there; None if some are not (yet)."""
+        found = (piece.topic_id, piece.partition, piece.start)
+        held = self._held.setdefault((found, piece.end, piece.pieces), {})
+        held[piece.piece] = piece
         if len(held) < piece.pieces:
             return None
-        self._open[piece.topic_id, piece.partition, piece.start] = {
-            place: pieces for place, pieces in ranges.items() if place[0] > piece.end
-        }
+        del self._held[found, piece.end, piece.pieces]
         return join(held.values())

@@ -47,9 +47,8 @@ class Growth:
 @dataclass(frozen=True, slots=True)
 class _KnownRange:
     pieces: int
-    end: Mapping[int, int]  # piece -> how far it had grown
     seen: float  # largest time in it, unix seconds
-    records: Mapping[int, WindowRecord]  # by piece; none: all are complete, or too old to grow
+    records: Mapping[int, WindowRecord]  # by piece; none: all are complete
 
 
 class RangeLedger:
@@ -71,24 +70,24 @@ class RangeLedger:
         held = self._held.get(key)
         if held is not None and held.records and held.pieces < record.pieces:
             held = _divide_again(held, record.pieces)
-        if held is not None:
-            is_known = held.end.get(record.piece, -1) >= record.end
-            if is_known or not held.records or held.pieces != record.pieces:
-                return None
+        old = None if held is None else held.records.get(record.piece)
+        if held is not None and (not held.records or held.pieces != record.pieces):
+            return None
+        if old is not None and old.end >= record.end:
+            return None
         seen, log = max(record.through, record.newest), (record.topic_id, record.partition)
         newest = self._newest.get(log, -1)
         if held is None and seen < self._horizon and record.start < newest:
             return None  # folded again after it was forgotten: nobody knows what is new in it
         self._newest[log] = max(newest, record.start)
-        held = held or _KnownRange(record.pieces, {}, seen, {})
-        end = {**held.end, record.piece: record.end}
-        whole = [at for at in end.values() if at - record.start >= RANGE_MESSAGES]
+        held = held or _KnownRange(record.pieces, seen, {})
         records = {**held.records, record.piece: record}
-        if len(whole) == record.pieces:
-            records = {}
-        self._held[key] = _KnownRange(record.pieces, end, max(seen, held.seen), records)
+        complete = [one for one in records.values() if one.end - one.start >= RANGE_MESSAGES]
+        self._held[key] = _KnownRange(
+            record.pieces, max(seen, held.seen), {} if len(complete) == record.pieces else records
+        )
         self._watermark.take(record.topic_id, record.partition, record.through, record.piece)
-        return growth(held.records.get(record.piece), record)
+        return growth(old, record)
 
     def forget_before(self, time: float) -> None:
         """Drops what is known of ranges whose messages and events are all older, unix seconds.
@@ -113,9 +112,10 @@ class RangeLedger:
 
 def _divide_again(held: _KnownRange, pieces: int) -> _KnownRange:
     """What is known of a range, as if it had been divided into that many pieces."""
-    end = max(held.end.values()) - 1  # at the same end there may be a piece that never came
-    records = dict(enumerate(divide(join(held.records.values()), pieces)))
-    return _KnownRange(pieces, dict.fromkeys(records, end), held.seen, records)
+    # At the same end there may be a piece that never came.
+    end = max(record.end for record in held.records.values()) - 1
+    whole = msgspec.structs.replace(join(held.records.values()), end=end)
+    return _KnownRange(pieces, held.seen, dict(enumerate(divide(whole, pieces))))
 
 
 def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:

@@ -41,17 +41,16 @@ class ReaderPace:
     Attributes:
         lateness_seconds: a window is closed this long after its end; above it lie a request's own
             time and the half second that its event waits in a gateway.
-        keep_seconds: windows older than this are forgotten.
+        keep_seconds: windows older than this, and endpoints that nobody asks for during this time,
+            are forgotten.
         answer_seconds: without an answer of Kafka for this time, nothing is known.
         check_seconds: Kafka is asked this often whether there is more.
-        unasked_seconds: an endpoint that nobody asks for during this time is not read any more.
     """
 
     lateness_seconds: float = 5.0
     keep_seconds: float = 3600.0
     answer_seconds: float = 15.0
     check_seconds: float = 2.0
-    unasked_seconds: float = 3600.0
 
 
 @dataclass(slots=True)
@@ -244,7 +243,7 @@ class WindowsReader:
     def _note_known(self, now: float) -> None:
         with self._lock:
             self._known_at = now
-            oldest = now - self._pace.unasked_seconds
+            oldest = now - self._pace.keep_seconds
             self._endpoints = {
                 name: asked for name, asked in self._endpoints.items() if asked.asked_at > oldest
             }

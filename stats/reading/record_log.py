@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 
 _POLL_RECORDS = 500
 _POLL_SECONDS = 0.5
-LAST_RECORDS = 4000  # of a partition, however old they are: of every partition of the events
+# Of a partition, however old they are: of every partition of the events. A range that was begun
+# days ago may grow on, and only who knows its last record knows what is new.
+LAST_RECORDS = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +90,20 @@ class KafkaRecordLog:
         since: float | None,
         topic: str = TOPIC,
         *,
+        last_records: int = 0,
         stall_seconds: float = STALL_SECONDS,
     ) -> None:
         """Connects, and goes to the first records that were written at ``since`` or later.
 
-        Without ``since``, ``rewind`` says what to read before anything else.
+        Without ``since``, ``rewind`` says what to read before anything else. ``last_records`` of
+        each partition are read however old they are.
 
         Raises:
             TopicMissingError: nothing was ever folded.
             KafkaAwayError: Kafka can't be reached.
         """
         self._timeout_ms = address.request_ms
+        self._last_records = last_records
         self._stall_seconds = stall_seconds
         self._stall = Stall()
         self._ends: dict[TopicPartition, int] = {}
@@ -143,10 +148,12 @@ class KafkaRecordLog:
             if not parts:
                 return
             found = self._consumer.offsets_for_times(times, timeout_ms=self._timeout_ms)
+            begins = self._consumer.beginning_offsets(parts, timeout_ms=self._timeout_ms)
             ends = self._consumer.end_offsets(parts, timeout_ms=self._timeout_ms)
             for part in parts:
-                place = found.get(part)
-                self._consumer.seek(part, ends[part] if place is None else place.offset)
+                place = ends[part] if found.get(part) is None else found[part].offset
+                last = max(begins[part], ends[part] - self._last_records)
+                self._consumer.seek(part, min(place, last))
 
     def poll(self, seconds: float) -> Sequence[bytes]:
         """See ``RecordLog``."""
@@ -171,6 +178,14 @@ class KafkaRecordLog:
         close(self._consumer)
         self._topics.close()
 
+    def progress(self) -> ReadProgress:
+        """See ``WindowLog``."""
+        positions = self._positions()
+        lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
+        return ReadProgress(
+            self._described[0], {part.partition: at for part, at in positions.items()}, lag
+        )
+
     def _positions(self) -> dict[TopicPartition, int]:
         """Where the next records are; raises ``KafkaAwayError`` where that can't be found out."""
         found = {}
@@ -193,34 +208,6 @@ class KafkaRecordLog:
         now = time.monotonic()
         self._stall = look_on(self._stall, look, now)
         self._stall.check(now, self._stall_seconds)
-
-
-class KafkaWindowLog(KafkaRecordLog):
-    """The real one: records from a time onwards, and the last ones of each partition at least.
-
-    A range that was begun days ago may grow on: only who knows its last record knows what is new.
-    """
-
-    def progress(self) -> ReadProgress:
-        """See ``WindowLog``."""
-        positions = self._positions()
-        lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
-        return ReadProgress(
-            self._described[0], {part.partition: at for part, at in positions.items()}, lag
-        )
-
-    def rewind(
-        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
-    ) -> None:
-        """See ``PartitionLog``."""
-        super().rewind(partitions, since, keep=keep)
-        with kafka_errors():
-            begins = self._consumer.beginning_offsets(self._parts, timeout_ms=self._timeout_ms)
-            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
-            for part in self._parts:
-                at = self._consumer.position(part, timeout_ms=self._timeout_ms)
-                last = max(begins[part], ends[part] - LAST_RECORDS)
-                self._consumer.seek(part, min(at, last))
 
 
 def largest(messages: Iterable[bytes]) -> list[WindowRecord]:

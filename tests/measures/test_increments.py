@@ -79,7 +79,6 @@ def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) ->
     found = [window for name in windows.endpoints() for window in windows.all(name)]
     wanted.aggregates = [aggregate for window in found for aggregate in window.aggregates]
     assert differences(sums_of(grown), wanted) == ()
-    assert ledger.known_through() == windows.known_through()
 
 
 def test_no_record_is_changed_by_what_comes_after_it() -> None:

@@ -180,7 +180,7 @@ def test_an_endpoint_that_nobody_asks_for_any_more_is_not_read(world: World) -> 
     world.read(record(0, (9_980, 3)))
     world.reader.windows("sentiment", 0.0)
     world.until(lambda: len(world.log.rewound) > 1)
-    world.now += PACE.unasked_seconds - 1
+    world.now += PACE.keep_seconds - 1
     world.counts()
     world.now += 2
     world.read()
