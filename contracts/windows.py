@@ -5,9 +5,9 @@ record holds an aggregate for every (endpoint, package, arm, window of event tim
 rewritten from the range's start as the range grows. Readers keep, per (topic id, partition, start),
 the record with the largest end; records of different ranges add. So a record is a function of the
 log, and repeats, late writers and crashes do no harm. It is divided by endpoint into pieces, one
-for every partition of the topic, so that each partition by itself has every range (``divide`` in
-``measures.dividing``). A gateway that got no answer from Kafka may
-write a message twice: the copy is told by its number, however far away (``measures.sequences``).
+for every partition of the topic, so that each partition by itself has every range
+(``measures.dividing``). A gateway that got no answer from Kafka may write a message twice: the copy
+is told by its number, however far away (``measures.sequences``).
 
 All counts are integers, sums included, so that adding in any order gives the same number.
 """

@@ -58,6 +58,8 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
         found.why_not = "the counters are of a topic that was deleted since"
     elif any(beginnings[int(partition)] > offset for partition, offset in began.items()):
         found.why_not = "Kafka has deleted records that came after the counters began"
+    elif began and read.keys() - began.keys():
+        found.why_not = "partitions were added after the counters began"
     if found.why_not:
         return found
     shown, counted = read_document(counters), Counter[str]()
@@ -65,9 +67,6 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
         # A piece by itself: other partitions have their own of the same range.
         before, after = MergedWindows(), MergedWindows()
         number, start = int(partition), began.get(partition, 0)
-        if partition not in began:
-            found.why_not = "partitions were added after the counters began"
-            return found
         for message in log.messages(number, beginnings[number], end):
             for piece in largest([message.value]):
                 after.put(piece)

@@ -170,7 +170,7 @@ def test_only_partitions_of_endpoints_that_are_asked_for_are_read(world: World) 
     assert world.log.rewound[1][::2] == ({other}, {COMMON, mine, other})
     old = decode(record(0, (9_000, 9), through=NOW - 500, endpoint="sentiment"))
     world.read(encode(divide(old, 8)[other]))
-    world.until(lambda: world.reader.windows("sentiment", 0.0) == ())
+    world.until(lambda: len(world.reader.windows("sentiment", 0.0) or ()) == 1)
     assert world.counts() == [(9_980, 3)]  # what was closed of others stays so
 
 
