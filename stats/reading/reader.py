@@ -57,7 +57,8 @@ class ReaderPace:
 class _Asked:
     """An endpoint that is read.
 
-    ``partitions``: where it was since it was asked for; ``through``: up to when all is folded, unix
+    ``partitions``: where it lies, and lay before partitions were added; ``folded``: how far, by its
+    own pieces alone, for those of others may be far ahead; ``through``: what that says, unix
     seconds; ``is_sought``: they are read from far enough back; ``is_known``: all that Kafka had was
     read.
     """
@@ -65,6 +66,7 @@ class _Asked:
     windows: EndpointWindows
     asked_at: float
     partitions: set[int] = field(default_factory=set)
+    folded: Watermark = field(default_factory=Watermark)
     through: float = 0.0
     is_sought: bool = False
     is_known: bool = False
@@ -96,7 +98,8 @@ class WindowsReader:
         self._endpoints: dict[str, _Asked] = {}
         self._known_at: float | None = None  # when all that Kafka had was read
         self._read_now: frozenset[int] = frozenset()  # partitions; the reading thread's
-        self._watermarks: dict[int, Watermark] = {}  # by piece; the reading thread's
+        # Into how many pieces ranges were divided -> newest, unix seconds; the reading thread's.
+        self._divisions: dict[int, float] = {}
         self._counting = (
             clock(),
             CountingStatus(),
@@ -206,7 +209,8 @@ class WindowsReader:
                 if self._seek(source):
                     check_at = 0.0
                 messages = source.poll(_POLL_SECONDS)
-                self._take(messages)
+                if self._take(messages):
+                    continue  # there may be more to read, where endpoints were before
                 # Before Kafka is asked: what is known is known as of then.
                 now = self._clock()
                 if now >= check_at or (messages and not had_all):
@@ -225,19 +229,22 @@ class WindowsReader:
         """Goes back for endpoints that were asked for since; whether anything changed."""
         with self._lock:
             asked = dict(self._endpoints)
-        new = [one for one in asked.values() if not one.is_sought]
+        wanted, again = {COMMON}, set[int]()
         for name, one in asked.items():
-            place = partition_of(name, source.partitions)
-            one.is_known &= place in one.partitions
-            one.partitions.add(place)
-            one.is_sought = True
-        wanted = frozenset({COMMON}.union(*(one.partitions for one in asked.values())))
-        again = (wanted - self._read_now).union(*(one.partitions for one in new))
+            counts = {source.partitions, *self._divisions}
+            places = {partition_of(name, count) for count in counts}
+            # One that is not there belongs to a topic that was made again, or is not known yet.
+            places = {place for place in places if place < source.partitions}
+            one.is_known &= places <= one.partitions
+            again |= places - one.partitions if one.is_sought else places
+            one.partitions, one.is_sought = places, True
+            wanted |= places
+        again |= wanted - self._read_now
         if wanted == self._read_now and not again:
             return False
         since = self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS
         source.rewind(again, since, keep=wanted)
-        self._read_now = wanted
+        self._read_now = frozenset(wanted)
         return True
 
     def _note_known(self, now: float) -> None:
@@ -251,8 +258,8 @@ class WindowsReader:
             for asked in self._endpoints.values():
                 asked.is_known |= asked.is_sought
                 asked.windows.forget_before(too_old)
-        for watermark in self._watermarks.values():
-            watermark.forget_before(too_old)
+                asked.folded.forget_before(too_old)
+        self._divisions = {of: seen for of, seen in self._divisions.items() if seen >= too_old}
 
     def _safely_ask(self) -> None:
         """A fault of ours must not end the thread, which would stand still without a word."""
@@ -268,18 +275,22 @@ class WindowsReader:
         counting = self._counted.state(now) if known else CountingStatus()
         self._counting = (now, counting)
 
-    def _take(self, messages: Sequence[bytes]) -> None:
+    def _take(self, messages: Sequence[bytes]) -> bool:
+        """Whether there are ranges in other pieces than before."""
+        known = len(self._divisions)
         records = largest(messages)
         self._counted.take(records, self._clock())
         for record in records:
-            watermark = self._watermarks.setdefault(record.piece, Watermark())
-            watermark.take(record.topic_id, record.partition, record.through)
+            seen = self._divisions.get(record.pieces, 0.0)
+            self._divisions[record.pieces] = max(seen, record.through)
             with self._lock:
                 for name, asked in self._endpoints.items():
                     # In an earlier division of its range it may have lain in another piece.
                     if partition_of(name, record.pieces) == record.piece:
                         asked.windows.put(record)
-                        asked.through = watermark.known_until()
+                        asked.folded.take(record.topic_id, record.partition, record.through)
+                        asked.through = asked.folded.known_until()
             # The lock goes to the thread that comes first, and this thread would: reconciles of all
             # endpoints would wait until Kafka has no more.
             self._between()
+        return len(self._divisions) > known

@@ -42,6 +42,10 @@ def record(
     )
 
 
+def pieces_of(message: bytes, pieces: int = 8) -> list[bytes]:
+    return [encode(piece) for piece in divide(decode(message), pieces)]
+
+
 @dataclass
 class FakeLog:
     """A topic that the test fills. Each poll returns what is there, and tells that it did."""
@@ -159,7 +163,8 @@ def test_only_partitions_of_endpoints_that_are_asked_for_are_read(world: World) 
     world.log.partitions = 8
     mine, other = partition_of("e", 8), partition_of("sentiment", 8)
     world.reader.start()
-    world.read(record(0, (9_980, 3)), record(0, (9_980, 9), endpoint="sentiment"))
+    first = pieces_of(record(0, (9_980, 3)))
+    world.read(*first, *pieces_of(record(0, (9_980, 9), endpoint="sentiment")))
     world.until(lambda: world.counts() == [(9_980, 3)])
     assert [(parts, keep) for parts, _, keep in world.log.rewound] == [
         ({COMMON, mine}, {COMMON, mine})
@@ -168,8 +173,8 @@ def test_only_partitions_of_endpoints_that_are_asked_for_are_read(world: World) 
     world.reader.windows("sentiment", 0.0)
     world.until(lambda: len(world.log.rewound) > 1)
     assert world.log.rewound[1][::2] == ({other}, {COMMON, mine, other})
-    old = decode(record(0, (9_000, 9), through=NOW - 500, endpoint="sentiment"))
-    world.read(encode(divide(old, 8)[other]))
+    old = record(0, (9_000, 9), through=NOW - 500, endpoint="sentiment")
+    world.read(pieces_of(old)[other])
     world.until(lambda: len(world.reader.windows("sentiment", 0.0) or ()) == 1)
     assert world.counts() == [(9_980, 3)]  # what was closed of others stays so
 
@@ -177,7 +182,7 @@ def test_only_partitions_of_endpoints_that_are_asked_for_are_read(world: World) 
 def test_an_endpoint_that_nobody_asks_for_any_more_is_not_read(world: World) -> None:
     world.log.partitions = 8
     world.reader.start()
-    world.read(record(0, (9_980, 3)))
+    world.read(*pieces_of(record(0, (9_980, 3))))
     world.reader.windows("sentiment", 0.0)
     world.until(lambda: len(world.log.rewound) > 1)
     world.now += PACE.keep_seconds - 1
@@ -193,13 +198,13 @@ def test_after_partitions_were_added_an_endpoint_is_read_where_it_was_too(world:
     before, after = partition_of("e", 8), partition_of("e", 11)
     assert before != after
     world.reader.start()
-    world.read(record(0, (9_980, 3)))
+    world.read(*pieces_of(record(0, (9_980, 3))))
     broken, world.log = world.log, FakeLog(partitions=11)
     broken.error = KafkaAwayError("the topic is not what it was")
     world.until(lambda: bool(world.log.rewound))
     assert world.log.rewound[0][0] == {COMMON, before, after}
-    pieces = divide(decode(record(0, (9_980, 3))), 11)
-    world.read(*(encode(piece) for piece in pieces), record(64, (9_980, 1)))
+    again = pieces_of(record(0, (9_980, 3)), 11)
+    world.read(*again, *pieces_of(record(64, (9_980, 1)), 11))
     world.until(lambda: world.counts() == [(9_980, 4)])
 
 
@@ -363,3 +368,77 @@ def test_a_fault_in_asking_ends_no_reading(world: World) -> None:
     world.refusing, world.published.error = False, None
     world.read(record(0, (9_980, 3)))
     world.until(lambda: world.counts() == [(9_980, 3)])
+
+
+@dataclass
+class DividedLog(FakeLog):
+    """Partitions that are kept, of which a reader gets what it assigned and did not read yet."""
+
+    kept: dict[int, list[bytes]] = field(default_factory=dict)
+    places: dict[int, int] = field(default_factory=dict)
+
+    def write(self, message: bytes, pieces: int) -> None:
+        for number, piece in enumerate(pieces_of(message, pieces)):
+            self.kept.setdefault(number, []).append(piece)
+
+    def poll(self, seconds: float) -> Sequence[bytes]:
+        super().poll(seconds)
+        found = [one for part, at in self.places.items() for one in self.kept.get(part, [])[at:]]
+        self.places = {part: len(self.kept.get(part, [])) for part in self.places}
+        return found
+
+    def rewind(
+        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
+    ) -> None:
+        if any(part >= self.partitions for part in partitions):
+            raise KafkaAwayError("no such partition")
+        super().rewind(partitions, since, keep=keep)
+        kept = {part: at for part, at in self.places.items() if part in keep}
+        self.places = kept | dict.fromkeys(partitions, 0)
+
+
+def test_a_reader_that_begins_after_partitions_were_added_reads_what_was_before(
+    world: World,
+) -> None:
+    world.log = log = DividedLog(partitions=11)
+    assert partition_of("e", 8) != partition_of("e", 11)
+    log.write(record(0, (9_980, 3), end=64), 8)
+    log.write(record(64, (9_980, 1)), 11)
+    world.reader.start()
+    world.read()
+    world.until(lambda: world.counts() is not None)
+    assert world.counts() == [(9_980, 4)]
+
+
+def test_a_window_is_open_while_a_part_of_it_lies_where_nobody_reads_yet(world: World) -> None:
+    world.log = log = DividedLog(partitions=8)
+    assert partition_of("e", 16) >= 8
+    for partition in (0, 1):
+        log.write(record(0, (9_980, 3), partition=partition, through=9_984.0), 8)
+    world.reader.start()
+    world.read()
+    world.until(lambda: world.counts() == [])
+    log.write(record(0, (9_980, 5), partition=1, end=2), 16)  # its worker knows of the new ones
+    log.write(record(0, (9_980, 3), end=2), 8)
+    world.read()
+    assert world.counts() == []
+    broken, world.log = log, DividedLog(partitions=16, kept=log.kept)
+    broken.error = KafkaAwayError("the topic is not what it was")
+    world.until(lambda: bool(world.log.rewound))
+    world.read()
+    world.until(lambda: world.counts() == [(9_980, 8)])
+
+
+def test_a_topic_that_was_made_again_with_fewer_partitions_is_read(world: World) -> None:
+    world.log = log = DividedLog(partitions=8)
+    log.write(record(0, (9_980, 3)), 8)
+    world.reader.start()
+    world.read()
+    world.until(lambda: world.counts() == [(9_980, 3)])
+    assert partition_of("e", 8) >= 2
+    broken, world.log = log, DividedLog(partitions=2)
+    world.log.write(record(64, (9_980, 1)), 2)
+    broken.error = KafkaAwayError("the topic is not what it was")
+    assert broken.closed.wait(60)
+    world.read()
+    world.until(lambda: world.counts() == [(9_980, 4)])
