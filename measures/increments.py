@@ -64,11 +64,12 @@ class RangeLedger:
         """What a piece adds; None if one of at least its end is known, or was.
 
         A range that is complete in all its pieces does not count again in others, which are made
-        of it if partitions are added; one that still grows goes on in them.
+        of it if partitions are added; one that still grows goes on in them. Or in fewer, if its
+        next worker does not know of new partitions yet, or the topic was made again.
         """
         key = (record.topic_id, record.partition, record.start)
         held = self._held.get(key)
-        if held is not None and held.records and held.pieces < record.pieces:
+        if held is not None and _goes_on_in(held, record):
             held = _divide_again(held, record.pieces)
         old = None if held is None else held.records.get(record.piece)
         if held is not None and (not held.records or held.pieces != record.pieces):
@@ -108,6 +109,15 @@ class RangeLedger:
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+def _goes_on_in(held: _KnownRange, record: WindowRecord) -> bool:
+    """Whether a piece of another division of the range may tell more than is known."""
+    if not held.records or held.pieces == record.pieces:
+        return False
+    ends = [one.end for one in held.records.values()]
+    is_whole = len(ends) == held.pieces and min(ends) == max(ends)
+    return record.end > max(ends) or (record.end == max(ends) and not is_whole)
 
 
 def _divide_again(held: _KnownRange, pieces: int) -> _KnownRange:

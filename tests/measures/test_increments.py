@@ -145,6 +145,27 @@ def test_pieces_grow_by_what_their_record_does_also_if_partitions_are_added(
     assert differences(sums_of(growth for growth in growths if growth), wanted) == ()
 
 
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_a_range_may_be_divided_anew_any_number_of_times(data: st.DataObject) -> None:
+    """By workers that know of new partitions, and ones that do not yet; read in any interleaving.
+
+    Each partition's pieces come in the order in which they were written.
+    """
+    ends = (3, 6, RANGE_MESSAGES)
+    records = records_of(12, ends)
+    divisions = data.draw(st.lists(st.integers(1, 4), min_size=3, max_size=3))
+    written = [divide(record, of) for record, of in zip(records, divisions, strict=True)]
+    if data.draw(st.booleans()):  # the last worker was killed before that was committed
+        written.append(divide(records[-1], data.draw(st.integers(1, 4))))
+    parts = [[of[n] for of in written if n < len(of)] for n in range(4)]
+    ledger, growths = RangeLedger(), []
+    while left := [part for part in parts if part]:
+        growths.append(ledger.take(data.draw(st.sampled_from(left)).pop(0)))
+    wanted = sums_of([RangeLedger().take(records[-1]) or _nothing()])
+    assert differences(sums_of(growth for growth in growths if growth), wanted) == ()
+
+
 def test_a_complete_range_does_not_count_again_in_other_pieces() -> None:
     (complete,) = records_of(13, (RANGE_MESSAGES,))
     ledger = RangeLedger()
