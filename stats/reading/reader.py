@@ -98,6 +98,7 @@ class WindowsReader:
         self._endpoints: dict[str, _Asked] = {}
         self._known_at: float | None = None  # when all that Kafka had was read
         self._read_now: frozenset[int] = frozenset()  # partitions; the reading thread's
+        self._is_behind = False  # it went back, and has not read all again; the reading thread's
         # Into how many pieces ranges were divided -> newest, unix seconds; the reading thread's.
         self._divisions: dict[int, float] = {}
         self._counting = (
@@ -200,7 +201,7 @@ class WindowsReader:
     def _read(self, source: PartitionLog) -> bool:
         """Reads until told to stop, or an error; whether it ever had all."""
         had_all, check_at = False, 0.0
-        self._read_now = frozenset()
+        self._read_now, self._is_behind = frozenset(), False
         with self._lock:
             for asked in self._endpoints.values():
                 asked.is_sought = False
@@ -226,9 +227,16 @@ class WindowsReader:
         return had_all
 
     def _seek(self, source: PartitionLog) -> bool:
-        """Goes back for endpoints that were asked for since; whether anything changed."""
+        """Goes back for endpoints that were asked for since; whether anything changed.
+
+        While it reads again for some, others wait: it would never come to the end.
+        """
         with self._lock:
-            asked = dict(self._endpoints)
+            asked = {
+                name: one
+                for name, one in self._endpoints.items()
+                if one.is_sought or not self._is_behind
+            }
         wanted, again = {COMMON}, set[int]()
         for name, one in asked.items():
             counts = {source.partitions, *self._divisions}
@@ -244,10 +252,11 @@ class WindowsReader:
             return False
         since = self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS
         source.rewind(again, since, keep=wanted)
-        self._read_now = frozenset(wanted)
+        self._read_now, self._is_behind = frozenset(wanted), True
         return True
 
     def _note_known(self, now: float) -> None:
+        self._is_behind = False
         with self._lock:
             self._known_at = now
             oldest = now - self._pace.keep_seconds
@@ -283,6 +292,7 @@ class WindowsReader:
         for record in records:
             seen = self._divisions.get(record.pieces, 0.0)
             self._divisions[record.pieces] = max(seen, record.through)
+            took = False
             with self._lock:
                 for name, asked in self._endpoints.items():
                     # In an earlier division of its range it may have lain in another piece.
@@ -290,7 +300,9 @@ class WindowsReader:
                         asked.windows.put(record)
                         asked.folded.take(record.topic_id, record.partition, record.through)
                         asked.through = asked.folded.known_until()
+                        took = True
             # The lock goes to the thread that comes first, and this thread would: reconciles of all
             # endpoints would wait until Kafka has no more.
-            self._between()
+            if took:
+                self._between()
         return len(self._divisions) > known

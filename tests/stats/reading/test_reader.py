@@ -442,3 +442,28 @@ def test_a_topic_that_was_made_again_with_fewer_partitions_is_read(world: World)
     assert broken.closed.wait(60)
     world.read()
     world.until(lambda: world.counts() == [(9_980, 4)])
+
+
+def test_endpoints_that_are_asked_for_one_by_one_never_keep_it_from_the_end(world: World) -> None:
+    world.log.partitions = 8
+    world.reader.start()
+    world.read(*pieces_of(record(0, (9_980, 3))))
+    world.log.complete = False
+    for number in range(4):
+        world.reader.windows(f"other-{number}", 0.0)
+        world.read()
+    assert len(world.log.rewound) == 2
+    world.log.complete = True
+    world.read()
+    world.until(lambda: len(world.log.rewound) == 3)
+    world.read()
+    world.until(lambda: world.reader.windows("other-3", 0.0) == ())
+
+
+def test_pieces_of_others_are_read_without_a_pause(world: World) -> None:
+    paused: list[None] = []
+    world.between = lambda: paused.append(None)
+    world.log.partitions = 8
+    world.reader.start()
+    world.read(*pieces_of(record(0, (9_980, 3))))
+    assert len(paused) == 1
