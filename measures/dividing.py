@@ -66,14 +66,23 @@ class PieceJoiner:
     """Whole records out of pieces of all partitions, in any order of the partitions."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[_Range, int, int], dict[int, WindowRecord]] = {}
+        self._held: dict[_Range, dict[tuple[int, int], dict[int, WindowRecord]]] = {}
 
     def take(self, piece: WindowRecord) -> WindowRecord | None:
         """The record up to this end, once all its pieces are there; None if some are not (yet)."""
         found = (piece.topic_id, piece.partition, piece.start)
-        held = self._held.setdefault((found, piece.end, piece.pieces), {})
+        of_range = self._held.setdefault(found, {})
+        held = of_range.setdefault((piece.end, piece.pieces), {})
         held[piece.piece] = piece
         if len(held) < piece.pieces:
             return None
-        del self._held[found, piece.end, piece.pieces]
+        # What is older may never be whole: its readers leave out what is not the newest.
+        for old in [of for of in of_range if of[0] <= piece.end]:
+            del of_range[old]
+        if not of_range:
+            del self._held[found]
         return join(held.values())
+
+    def __len__(self) -> int:
+        """Records of which pieces are missing."""
+        return sum(map(len, self._held.values()))

@@ -87,7 +87,7 @@ class RangeLedger:
         self._held[key] = _KnownRange(
             record.pieces, max(seen, held.seen), {} if len(complete) == record.pieces else records
         )
-        self._watermark.take(record.topic_id, record.partition, record.through, record.piece)
+        self._watermark.take(*log, record.through, record.piece, record.pieces)
         return growth(old, record)
 
     def forget_before(self, time: float) -> None:

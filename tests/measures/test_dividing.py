@@ -51,3 +51,12 @@ def test_records_are_whole_once_all_their_pieces_of_one_division_came(data: st.D
     found = joiner.take(last)
     assert found is not None
     assert sorted_record(found) == sorted_record(record)
+
+
+def test_older_pieces_go_once_a_record_is_whole() -> None:
+    joiner = PieceJoiner()
+    for end in range(1, 20):
+        assert joiner.take(divide(whole(1, end), 3)[0]) is None
+    first = divide(whole(1, 20), 3)
+    assert [joiner.take(piece) is not None for piece in first] == [False, False, True]
+    assert len(joiner) == 0

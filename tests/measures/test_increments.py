@@ -183,5 +183,20 @@ def test_what_is_known_waits_for_the_piece_that_lags() -> None:
     assert ledger.known_through() == second.through
 
 
+def test_what_is_known_waits_for_pieces_that_were_added_and_not_for_those_that_are_gone() -> None:
+    (first,), (second,), (third,) = (
+        records_of(15, (3,), start=start * RANGE_MESSAGES) for start in (0, 2, 4)
+    )
+    ledger = RangeLedger()
+    for piece in [*divide(first, 2), *divide(second, 3)[:2]]:
+        ledger.take(piece)
+    assert ledger.known_through() == first.through
+    ledger.take(divide(second, 3)[2])
+    assert ledger.known_through() == second.through
+    for piece in divide(third, 2):
+        ledger.take(piece)
+    assert ledger.known_through() == third.through
+
+
 def _nothing() -> Growth:
     return Growth(10, (), {}, 0, 0, 0)
