@@ -32,6 +32,14 @@ _AUTHORITY, _CERTIFICATE, _KEY = "ca.crt", "tls.crt", "tls.key"
 
 _Client = TypeVar("_Client", KafkaAdminClient, KafkaConsumer, KafkaProducer)
 _NO_ERROR = 0
+# A state is written again and again: what is old goes within minutes, so that little is read.
+_COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "300000",
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.compaction.lag.ms": "600000",
+    "delete.retention.ms": "3600000",
+}
 
 
 class KafkaLoginError(Exception):
@@ -94,7 +102,8 @@ class Topic:
     """How a topic is made if it is missing; one that exists is left as it is.
 
     ``max_message_bytes`` is of a message as it is stored, and ``segment_hours`` how long messages
-    go into one segment, which is deleted as a whole; None leaves them to the broker.
+    go into one segment, which is deleted as a whole; None leaves them to the broker. A compacted
+    one keeps the newest message of each key, and forgets none by its time.
     """
 
     name: str
@@ -103,6 +112,7 @@ class Topic:
     retention_hours: float = 168.0
     max_message_bytes: int | None = None
     segment_hours: float | None = None
+    is_compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +226,11 @@ class Topics:
         self._admin = _connect(KafkaAdminClient, address)
 
     def ensure(self, topic: Topic) -> None:
-        """Makes the topic if it is missing, with retention by time, never compacted.
+        """Makes the topic if it is missing, with retention by time unless it is compacted.
 
-        Compaction would keep the newest record of a window's range, and a late writer's is not the
-        one with the largest end. Time is the broker's: it refuses messages of a clock that is an
-        hour ahead, and those of a clock that is behind would keep windows open.
+        Window records are not: compaction would keep the newest of a range, and a late writer's is
+        not the one with the largest end. Time is the broker's: it refuses messages of a clock that
+        is an hour ahead, and those of a clock that is behind would keep windows open.
         """
         with kafka_errors():
             if topic.name in self._admin.list_topics():
@@ -230,6 +240,8 @@ class Topics:
                 "message.timestamp.type": "LogAppendTime",
                 "retention.ms": str(int(topic.retention_hours * 3_600_000)),
             }
+            if topic.is_compacted:
+                configs = dict(_COMPACTED)
             if topic.max_message_bytes is not None:
                 configs["max.message.bytes"] = str(topic.max_message_bytes)
             if topic.segment_hours is not None:

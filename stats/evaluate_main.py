@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
-from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import uvicorn
@@ -25,10 +24,11 @@ from service.cluster.errors import AccessError
 from service.flags import option
 from service.kafka import KafkaAddress, KafkaLoginError
 from stats.evaluation.app import application
-from stats.evaluation.calibration_store import CalibrationFile
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
+from stats.evaluation.learnt_log import TOPIC as LEARNT
+from stats.evaluation.learnt_log import KafkaLearntLog
 from stats.evaluation.references import StoredReferences
 from stats.evaluation.sharding import Shard
 from stats.evaluation.totals import SeriesLimits
@@ -41,7 +41,6 @@ from stats.ui.view import Links
 
 log = logging.getLogger(__name__)
 
-_CALIBRATIONS = "learnt.json"
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
@@ -68,9 +67,9 @@ class EvaluateSettings:
     windows_topic: str = option(WINDOWS, "Topic of window records; fold workers make it.")
     host: str = option("127.0.0.1", "Address to listen on.")
     port: int = option(9300, "Port of /metrics and /ui.")
-    state_dir: str = option(
-        "", "Folder that keeps drift's calibration; empty: it is calibrated again after each start."
-    )
+    learnt_topic: str = option(LEARNT, "Topic of what drift learns; this role makes it.")
+    learnt_partitions: int = option(4, "Partitions of that topic, if it is made.")
+    learnt_replication: int = option(1, "Brokers that have each of them, if it is made.")
     gateway_url: str = option("", "Where browsers reach the gateway, for the page.")
     mlflow_url: str = option("", "Where browsers reach MLflow, for the page.")
     shards: int = option(1, "Processes among which endpoints are divided.")
@@ -126,9 +125,7 @@ def main() -> int:
         log.error("%s", error)
         return 1
     shards = Shards(shard, settings.shard_url) if settings.shard_url and shard.of > 1 else None
-    evaluator = _evaluator(
-        settings, week, references, endpoints, address, shard=shard, shards=shards
-    )
+    evaluator = _evaluator(settings, week, references, endpoints, address, shard=shard)
     links = Links(settings.gateway_url, settings.mlflow_url)
     page = router(endpoints, evaluator.board, links, shards=shards, reports=loaders, whole=whole_of)
     app = application(evaluator, page)
@@ -141,7 +138,7 @@ def main() -> int:
         )
     )
     # uvicorn raises the signal that ended it once more, for the handlers that were there before: by
-    # default that would end the process here, before the calibration is saved.
+    # default that would end the process here, before what drift learnt is saved.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
 
@@ -190,7 +187,6 @@ def _evaluator(
     address: KafkaAddress,
     *,
     shard: Shard,
-    shards: Shards | None,
 ) -> Evaluator:
     drift = DriftSettings(
         window_seconds=settings.drift_window_seconds,
@@ -199,23 +195,21 @@ def _evaluator(
         calibration_seconds=settings.calibration_hours * 3600,
         week=week,
     )
-    folder = Path(settings.state_dir) if settings.state_dir else None
-    calibrations = CalibrationFile(folder and folder / _CALIBRATIONS)
-    kept = calibrations.load()
-    # Of endpoints that were another shard's until now. What lies here is what was learnt here last.
-    learnt = {**(shards.read_learnt() if shards is not None else {}), **kept}
+    learnt = KafkaLearntLog(
+        address, settings.learnt_topic, settings.learnt_partitions, settings.learnt_replication
+    )
     pace = WindowTiming(
         lateness_seconds=settings.lateness_seconds, keep_seconds=settings.keep_seconds
     )
     most = SeriesLimits(settings.most_arms, settings.most_versions)
     return Evaluator(
-        Evaluation(references, drift, pace, learnt, most=most),
+        Evaluation(references, drift, pace, most=most),
         lambda since: KafkaRecordLog(
             address, since, settings.windows_topic, last_records=LAST_RECORDS
         ),
         KafkaEventLogEnds(address, settings.predictions_topic),
         endpoints,
-        calibrations,
+        learnt,
         false_alarm_seconds=drift.false_alarm_seconds,
         shard=shard,
         pace=EvaluatePace(history_seconds=settings.history_hours * 3600),

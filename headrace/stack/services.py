@@ -257,7 +257,6 @@ def _stats(settings: StackSettings, home: Home, env: Mapping[str, str]) -> Servi
             kafka_bootstrap=settings.kafka_address,
             host=settings.listen,
             port=settings.ports.stats,
-            state_dir=home.root / "stats",
             gateway_url=settings.gateway_url,
             mlflow_url=settings.mlflow_url,
         ),

@@ -29,10 +29,6 @@ class EvaluationSource(Protocol):
         """Where the counters stand, and between which offsets they counted."""
         ...
 
-    def calibrations(self) -> dict[str, object]:
-        """What drift has learnt."""
-        ...
-
     def ready(self) -> bool:
         """Whether the past was read."""
         ...
@@ -75,10 +71,6 @@ def application(evaluated: EvaluationSource, *routers: APIRouter) -> FastAPI:
     @app.get("/counters.json")
     def counters() -> Response:
         return JSONResponse(evaluated.counters())
-
-    @app.get("/calibrations.json")
-    def calibrations() -> Response:
-        return JSONResponse(evaluated.calibrations())
 
     @app.get("/counting.json")
     def counting() -> Response:

@@ -2,7 +2,7 @@
 
 What it knows follows from the log of window records, so that a process that was killed reads them
 again; only the calibration of drift, from days that are not read again, is kept by
-``stats.evaluation.calibration_store``. No I/O; the clock is passed in.
+``stats.evaluation.learnt_log``. No I/O; the clock is passed in.
 """
 
 import logging
@@ -70,7 +70,6 @@ class Evaluation:
         references: References,
         drift: DriftSettings,
         pace: WindowTiming,
-        calibrations: Mapping[str, Any] | None = None,
         *,
         most: SeriesLimits = SeriesLimits(),  # noqa: B008 - it is frozen
     ) -> None:
@@ -80,7 +79,6 @@ class Evaluation:
             references: manifests of packages.
             drift: how drift is judged.
             pace: when windows are closed.
-            calibrations: what ``to_json`` told of an earlier process.
             most: how many arms and versions are told apart.
         """
         self.totals = TrafficTotals(most, pace.keep_seconds)
@@ -91,16 +89,20 @@ class Evaluation:
         self._references = references
         self._drift = drift
         self._pace = pace
-        told = dict(calibrations or {})
-        self._usual_told = {key: told.pop(key) for key in [*told] if key.startswith(_USUAL)}
+        self._usual_told: dict[str, Any] = {}
         self._usual: dict[str, UsualTraffic] = {}  # used last, last
-        self._calibrations = told
+        self._calibrations: dict[str, Any] = {}
         self._ledger = RangeLedger()
         self._history = History()
         self._waiting: list[ClosedWindow] = []  # for a reference
         self._watches: dict[_Watch, DriftWatch] = {}
         self._packages: dict[_Watch, float] = {}  # when it was last routed to or counted
         self._endpoints: dict[str, float] = {}  # when it was last there
+
+    def restore(self, learnt: Mapping[str, Any]) -> None:
+        """Goes on from what ``to_json`` told of an earlier process, before anything is seen."""
+        for key, told in learnt.items():
+            (self._usual_told if key.startswith(_USUAL) else self._calibrations)[key] = told
 
     def take(self, records: Iterable[WindowRecord], now: float) -> None:
         """Counts what each record adds to those before it."""

@@ -25,9 +25,9 @@ from measures.counting import CountingState, CountingStatus
 from measures.losses import MessageLosses
 from service.kafka import StreamError, TopicMissingError
 from stats.evaluation.board import Board
-from stats.evaluation.calibration_store import CalibrationFile
 from stats.evaluation.evaluation import Evaluation
 from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, families
+from stats.evaluation.learnt_log import LearntLog
 from stats.evaluation.sharding import Shard
 from stats.reading.published import EventCountCheck, EventLogEnds
 from stats.reading.record_log import ReadProgress, WindowLog, largest
@@ -77,7 +77,7 @@ class Evaluator:
         connect: Callable[[float], WindowLog],
         published: EventLogEnds,
         endpoints: Callable[[], Sequence[ModelEndpoint]],
-        calibrations: CalibrationFile,
+        learnt: LearntLog,
         *,
         false_alarm_seconds: float,
         shard: Shard = Shard(),  # noqa: B008 - it is frozen
@@ -91,7 +91,7 @@ class Evaluator:
             connect: opens the log of records from a time onwards; raises ``StreamError``.
             published: knows how much there is to be counted; this object closes it.
             endpoints: as stored now.
-            calibrations: where the calibration of drift is kept.
+            learnt: where what drift learns is kept.
             false_alarm_seconds: expected time between false alarms, to be told.
             shard: whose endpoints it looks after.
             pace: how often what is done.
@@ -100,7 +100,8 @@ class Evaluator:
         self._evaluation = evaluation
         self._connect = connect
         self._endpoints = endpoints
-        self._calibrations = calibrations
+        self._learnt = learnt
+        self._is_restored = False  # else what is kept would be written over
         self._false_alarm_seconds = false_alarm_seconds
         self._shard = shard
         self._pace = pace or EvaluatePace()
@@ -228,6 +229,7 @@ class Evaluator:
         failures = 0
         while not self._stop.is_set():
             try:
+                self._restore()
                 source = self._connect(self._read_from())
             except TopicMissingError:
                 # Nothing was ever folded: whatever comes is new, and is counted.
@@ -241,6 +243,13 @@ class Evaluator:
             self._look()
             failures += 1
             self._stop.wait(_PAUSES.after(failures))
+
+    def _restore(self) -> None:
+        if not self._is_restored:
+            learnt = self._learnt.load(self._shard.owns)
+            with self._lock:
+                self._evaluation.restore(learnt)
+            self._is_restored = True
 
     def _read_from(self) -> float:
         """Unix seconds."""
@@ -323,15 +332,15 @@ class Evaluator:
             self._save_at = now + self._pace.save_seconds
             self._save()
 
-    def calibrations(self) -> dict[str, Any]:
-        """What drift has learnt, for a process that takes endpoints over."""
-        with self._lock:
-            return self._evaluation.to_json()
-
     def _save(self) -> None:
-        calibrations = self.calibrations()
-        if calibrations:
-            self._calibrations.save(calibrations)
+        if not self._is_restored:
+            return
+        with self._lock:
+            learnt = self._evaluation.to_json()
+        try:
+            self._learnt.save(learnt)
+        except StreamError as error:
+            log.warning("what drift learnt can't be kept", extra={"reason": str(error)})
 
 
 def _is_record(message: bytes) -> bool:

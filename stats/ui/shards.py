@@ -60,22 +60,6 @@ class Shards:
         ]
         return json.dumps(document).encode()
 
-    def read_learnt(self) -> Document:
-        """What the others have learnt of drift for endpoints that are this shard's."""
-        told: Document = {}
-        for number in self.others:
-            try:
-                answer = json.loads(self._ask(number, "calibrations.json", {}))
-            except (httpx.HTTPError, ValueError) as error:
-                log.info("a shard tells nothing", extra={"shard": number, "reason": str(error)})
-                continue
-            for key, learnt in answer.items():
-                known = told.get(key, learnt)
-                is_newer = learnt.get("through", 0.0) >= known.get("through", 0.0)
-                if self._shard.owns(endpoint_of(key)) and is_newer:
-                    told[key] = learnt
-        return told
-
     def _answers(self, asked: ViewRequest) -> Iterable[tuple[int, Document]]:
         query = {"endpoint": asked.endpoint, "span": asked.span, "alone": "1"}
 
@@ -91,15 +75,6 @@ class Shards:
     def _over_http(self, number: int, path: str, query: dict[str, str]) -> bytes:
         url = f"{self._url.replace('{shard}', str(number)).rstrip('/')}/{path}"
         return self._client.get(url, params=query).raise_for_status().content
-
-
-def endpoint_of(key: str) -> str:
-    """The endpoint that a calibration is of, by its key.
-
-    >>> endpoint_of("e/1/abc"), endpoint_of("usual:e/texts/abc")
-    ('e', 'e')
-    """
-    return key.removeprefix("usual:").partition("/")[0]
 
 
 def _by_name(document: Document) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Exporter:
         flags = {
             "endpoints": self.folder / "endpoints",
             "store-url": (self.folder / "packages").as_uri(),
-            "state-dir": self.folder / "state",
+            "learnt-topic": f"{self.topics.windows}.learnt",
             "kafka-bootstrap": self.topics.bootstrap,
             "windows-topic": self.topics.windows,
             "port": self.port,

@@ -25,9 +25,6 @@ class Evaluated:
     def families(self) -> list[Family]:
         return [numbers(metrics.EVENTS_SKIPPED, [((), 3)])]
 
-    def calibrations(self) -> dict[str, object]:
-        return {}
-
     def counters(self) -> dict[str, object]:
         return {"began": {0: 5}}
 

@@ -203,7 +203,8 @@ def test_what_drift_learnt_outlives_the_process() -> None:
     told = [record([aggregate(1_000_000 + 10 * n, 200)], start=64 * n) for n in range(5)]
     one.take(told, NOW)
     one.look([ON], NOW, connected=True)
-    after = Evaluation(shelf, DRIFT, WindowTiming(), one.to_json())
+    after = Evaluation(shelf, DRIFT, WindowTiming())
+    after.restore(one.to_json())
     after.begin(NOW)
     after.take(told, NOW)
     after.look([ON], NOW, connected=True)
@@ -236,14 +237,16 @@ def test_versions_of_one_tokeniser_share_what_is_usual_of_texts_and_not_of_answe
     one.take([later], NOW + 60)
     one.look([ON], NOW + 60, connected=True)
     assert len([key for key in one.to_json() if "/texts/" in key]) == 2
-    again = Evaluation(shelf, DRIFT, WindowTiming(), one.to_json())
+    again = Evaluation(shelf, DRIFT, WindowTiming())
+    again.restore(one.to_json())
     assert again.to_json() == one.to_json()
 
 
 def test_what_can_not_be_used_of_what_was_learnt_is_learnt_again() -> None:
     shelf = Shelf(**{STABLE.package: StoredPackage(manifest_of())})
     broken = {"/".join(("e", "1", STABLE.package)): {"through": "x", "statistics": {}}}
-    one = Evaluation(shelf, DRIFT, WindowTiming(), broken)
+    one = Evaluation(shelf, DRIFT, WindowTiming())
+    one.restore(broken)
     one.begin(NOW)
     one.take([record([aggregate(1_000_000, 200)])], NOW)
     assert one.look([ON], NOW, connected=True).drift("e", "1") is not None

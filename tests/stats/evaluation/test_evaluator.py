@@ -1,7 +1,7 @@
 """The evaluate role beside a Kafka that comes, goes, and tells things twice."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ from contracts.windows import WindowAggregate, WindowRecord, encode
 from measures.counting import CountingState
 from service.kafka import KafkaAwayError, StreamError, TopicMissingError
 from stats.errors import StalledError
-from stats.evaluation.calibration_store import CalibrationFile
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
@@ -88,6 +87,26 @@ class FakeLog:
 
 
 @dataclass
+class FakeLearnt:
+    """``LearntLog`` in memory, that may be away."""
+
+    kept: dict[str, Any] = field(default_factory=dict)
+    away: bool = False
+    saved: list[dict[str, Any]] = field(default_factory=list)
+    asked: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def load(self, owns: Callable[[str], bool]) -> dict[str, Any]:
+        assert owns("e")
+        self.asked.release()
+        if self.away:
+            raise KafkaAwayError("away")
+        return self.kept
+
+    def save(self, learnt: Mapping[str, Any]) -> None:
+        self.saved.append(dict(learnt))
+
+
+@dataclass
 class World:
     """Kafka as it is at each connection, in order; the last one stays."""
 
@@ -97,6 +116,7 @@ class World:
     connected: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     broken: threading.Event = field(default_factory=threading.Event)
     published: FakePublished = field(default_factory=FakePublished)
+    learnt: "FakeLearnt" = field(default_factory=lambda: FakeLearnt())
 
     def connect(self, since: float) -> FakeLog:
         self.since.append(since)
@@ -112,7 +132,7 @@ class World:
             self.connect,
             self.published,
             lambda: [ON],
-            CalibrationFile(None),
+            self.learnt,
             false_alarm_seconds=DAY,
             pace=EvaluatePace(look_seconds=0, check_seconds=0, answer_seconds=15),
             clock=lambda: self.now,
@@ -300,3 +320,18 @@ def test_a_reading_thread_that_stands_still_knows_nothing_of_counting(start: Sta
     world.now += 100
     assert evaluator.counting().state is CountingState.UNKNOWN
     assert evaluator.stood_still_seconds() == 100
+
+
+def test_what_was_learnt_is_kept_and_never_written_over_before_it_was_read(start: Start) -> None:
+    world = World([FakeLog()])
+    world.learnt = FakeLearnt({"e/1/p": {"through": 1.0}}, away=True)
+    evaluator = start(world)
+    assert world.learnt.asked.acquire(timeout=60)
+    assert world.learnt.asked.acquire(timeout=60)
+    evaluator.close()
+    assert world.learnt.saved == []
+    world.learnt.away = False
+    again = start(world)
+    assert world.connected.acquire(timeout=60)
+    again.close()
+    assert world.learnt.saved == [{"e/1/p": {"through": 1.0}}]

@@ -52,12 +52,6 @@ class Process:
         app.include_router(
             router(lambda: endpoints, lambda: board, Links(), lambda: NOW, shards=self.shards)
         )
-
-        @app.get("/calibrations.json")
-        def calibrations() -> dict[str, Any]:
-            through = float(number)
-            return {f"{name}/1/abc": {"of": number, "through": through} for name in NAMES}
-
         self.client = TestClient(app)
 
     def page(self, endpoint: str = "", **query: str) -> dict[str, Any]:
@@ -107,12 +101,3 @@ def test_without_one_process_the_others_are_shown() -> None:
     assert traffic(document) == set(NAMES) - lost
     assert [each["name"] for each in document["endpoints"]] == NAMES
     assert document["detail"]["name"] == min(lost)
-
-
-def test_what_others_learnt_of_ones_own_endpoints_is_taken_the_newest_first() -> None:
-    made = processes()
-    mine = {name for name in NAMES if owner(name, OF) == 0}
-    learnt = made[0].shards.read_learnt()
-    assert learnt == {f"{name}/1/abc": {"of": 2, "through": 2.0} for name in mine}
-    made[2].away = True
-    assert {each["of"] for each in made[0].shards.read_learnt().values()} == {1}
