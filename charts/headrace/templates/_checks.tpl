@@ -219,9 +219,6 @@
 {{- if and (not .Values.kafka.bootstrapServers) .Values.kafka.embedded.persistence.enabled -}}
 {{- $found = append $found (dict "value" "kafka.embedded.persistence" "class" .Values.kafka.embedded.persistence.storageClass) -}}
 {{- end -}}
-{{- if .Values.stats.evaluate.persistence.enabled -}}
-{{- $found = append $found (dict "value" "stats.evaluate.persistence" "class" .Values.stats.evaluate.persistence.storageClass) -}}
-{{- end -}}
 {{- toJson $found -}}
 {{- end -}}
 

@@ -116,7 +116,7 @@ class World:
     connected: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     broken: threading.Event = field(default_factory=threading.Event)
     published: FakePublished = field(default_factory=FakePublished)
-    learnt: "FakeLearnt" = field(default_factory=lambda: FakeLearnt())
+    learnt: FakeLearnt = field(default_factory=FakeLearnt)
 
     def connect(self, since: float) -> FakeLog:
         self.since.append(since)
