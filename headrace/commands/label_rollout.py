@@ -29,7 +29,7 @@ from service.kafka import (
     kafka_errors,
     producer,
 )
-from stats.recounting.raw_log import KafkaRawLog
+from stats.reading.raw_log import KafkaRawLog
 
 _OFF = (
     "No text of {name} is kept. An operator lets texts be kept that two versions label "

@@ -12,24 +12,32 @@ from contextlib import closing
 from typing import Any, Protocol
 
 import msgspec
-from kafka import TopicPartition
 
 from measures.dividing import partition_of
 from service.kafka import (
     KafkaAddress,
-    KafkaAwayError,
     Topic,
     Topics,
     close,
-    consumer,
     kafka_errors,
     producer,
 )
+from stats.reading.raw_log import KafkaRawLog
 
 TOPIC = "headrace.learnt"
 _MOST_BYTES = 16_000_000
-_POLL_MS = 500
-_IDLE_SECONDS = 30.0
+_FUTURE_SECONDS = 86_400.0
+
+
+class _State(msgspec.Struct):
+    """A message: all that was learnt of an endpoint, by whoever wrote it in which generation."""
+
+    endpoint: str
+    generation: int
+    learnt: dict[str, Any]
+
+
+_decoder = msgspec.json.Decoder(_State)
 
 
 class LearntLog(Protocol):
@@ -62,31 +70,24 @@ class KafkaLearntLog:
         self._saved: dict[str, bytes] = {}
 
     def load(self, owns: Callable[[str], bool]) -> dict[str, Any]:
-        """See ``LearntLog``; what can't be read is learnt again."""
-        newest: dict[str, tuple[int, bytes]] = {}
-        self._stale, generations = {}, [0]
-        for key, state in self._states():
-            name, _, number = key.decode().rpartition("/")
-            generation = int(number)
-            generations.append(generation)
-            if not owns(name):
-                continue
-            self._stale.setdefault(name, set()).add(generation)
-            if generation >= newest.get(name, (0, b""))[0]:
-                newest[name] = generation, state
-        self._generation = 1 + max(generations)
-        learnt: dict[str, Any] = {}
-        for _, state in newest.values():
-            if state:
-                learnt |= msgspec.json.decode(zlib.decompress(state))
-        return learnt
+        """See ``LearntLog``."""
+        newest: dict[str, _State] = {}
+        self._stale, self._generation = {}, 1
+        for state in self._states():
+            self._generation = max(self._generation, state.generation + 1)
+            if owns(state.endpoint):
+                self._stale.setdefault(state.endpoint, set()).add(state.generation)
+                if state.generation >= newest.get(state.endpoint, state).generation:
+                    newest[state.endpoint] = state
+        return {key: told for state in newest.values() for key, told in state.learnt.items()}
 
     def save(self, learnt: Mapping[str, Any]) -> None:
         """See ``LearntLog``."""
         by_endpoint: dict[str, dict[str, Any]] = {}
         for key, state in learnt.items():
             by_endpoint.setdefault(endpoint_of(key), {})[key] = state
-        packed = {k: zlib.compress(msgspec.json.encode(of), 1) for k, of in by_endpoint.items()}
+        states = {name: _State(name, self._generation, of) for name, of in by_endpoint.items()}
+        packed = {k: zlib.compress(msgspec.json.encode(state), 1) for k, state in states.items()}
         changed = {k: state for k, state in packed.items() if self._saved.get(k) != state}
         if not changed:
             return
@@ -119,26 +120,16 @@ class KafkaLearntLog:
         for name in changed:
             self._stale.pop(name, None)
 
-    def _states(self) -> Iterator[tuple[bytes, bytes]]:
+    def _states(self) -> Iterator[_State]:
         with closing(Topics(self._address)) as topics:
             topics.ensure(self._topic)
-            _, numbers = topics.describe(self._topic.name)
-        parts = [TopicPartition(self._topic.name, number) for number in numbers]
-        client = consumer(self._address, auto_offset_reset="earliest", max_poll_records=100)
-        try:
-            with kafka_errors():
-                client.assign(parts)
-                ends = client.end_offsets(parts, timeout_ms=self._address.request_ms)
-                client.seek_to_beginning(*parts)
-                heard_at = time.monotonic()
-                while any(client.position(part) < ends[part] for part in parts):
-                    for records in client.poll(timeout_ms=_POLL_MS).values():
-                        heard_at = time.monotonic()
-                        yield from ((each.key, each.value or b"") for each in records)
-                    if time.monotonic() - heard_at > _IDLE_SECONDS:
-                        raise KafkaAwayError(f"no state came for {_IDLE_SECONDS:.0f} s")
-        finally:
-            close(client)
+        with closing(KafkaRawLog(self._address, self._topic.name)) as log:
+            future = time.time() + _FUTURE_SECONDS
+            ends = log.spans(future, future)
+            for number, first in log.beginnings().items():
+                for message in log.messages(number, first, ends[number][0]):
+                    if message.value:
+                        yield _decoder.decode(zlib.decompress(message.value))
 
 
 def endpoint_of(key: str) -> str:

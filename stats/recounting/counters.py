@@ -14,8 +14,8 @@ from measures.counters import count_gains, read_document
 from measures.merging import MergedWindows
 from measures.recounting import CountDifference, differing
 from service.kafka import KafkaAddress
+from stats.reading.raw_log import KafkaRawLog, RawLog
 from stats.reading.record_log import largest
-from stats.recounting.raw_log import KafkaRawLog, RawLog
 
 
 @dataclass

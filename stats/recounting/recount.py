@@ -25,8 +25,8 @@ from measures.recounting import (
     recount_record,
 )
 from service.kafka import KafkaAddress
+from stats.reading.raw_log import KafkaRawLog, RawLog
 from stats.reading.record_log import KafkaRecordLog, read_windows
-from stats.recounting.raw_log import KafkaRawLog, RawLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from rollout import steps
 from rollout.checks.drift import DRIFT
 from rollout.judge import WindowsJudge
 from service.kafka import KafkaAddress
+from stats.reading.raw_log import KafkaRawLog, RawLog
 from stats.recounting.evidence import RawEvidence
-from stats.recounting.raw_log import KafkaRawLog, RawLog
 
 HISTORY_SECONDS = 3600.0  # of stable's past, that the controller's reader keeps
 _LATE_SECONDS = 600.0  # behind the end, messages are read for this time

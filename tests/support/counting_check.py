@@ -12,8 +12,8 @@ from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
 from measures.dividing import PieceJoiner
 from service.kafka import KafkaAddress, StreamError
+from stats.reading.raw_log import KafkaRawLog
 from stats.reading.record_log import KafkaRecordLog, largest
-from stats.recounting.raw_log import KafkaRawLog
 
 POLL_SECONDS = 0.2
 OVERLAP_SECONDS = 120.0  # of what one look read and the next one reads again
