@@ -147,9 +147,10 @@ class KafkaRecordLog:
             self._consumer.assign(self._parts)
             if not parts:
                 return
-            found = self._consumer.offsets_for_times(times, timeout_ms=self._timeout_ms)
             begins = self._consumer.beginning_offsets(parts, timeout_ms=self._timeout_ms)
             ends = self._consumer.end_offsets(parts, timeout_ms=self._timeout_ms)
+            # Last: what is written after the ends were told must not be passed over.
+            found = self._consumer.offsets_for_times(times, timeout_ms=self._timeout_ms)
             for part in parts:
                 place = ends[part] if found.get(part) is None else found[part].offset
                 last = max(begins[part], ends[part] - self._last_records)

@@ -50,7 +50,8 @@ def test_any_order_and_repetition_gives_the_windows_of_all_records(
     records = ranges(seed, number)
     again = data.draw(st.lists(st.sampled_from(records), max_size=6))
     pieces = data.draw(st.integers(1, 3))
-    plain, windows = MergedWindows(), {}
+    plain = MergedWindows()
+    windows: dict[str, EndpointWindows] = {}
     for record in data.draw(st.permutations([*records, *again])):
         plain.put(record)
         for aggregate in record.aggregates:

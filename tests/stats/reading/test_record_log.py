@@ -117,6 +117,27 @@ def test_the_partitions_that_are_asked_for_are_read_and_no_others(
     log.close()
 
 
+def test_what_is_written_while_it_looks_for_its_place_is_read(
+    address: KafkaAddress,
+    topic: Topic,
+    sink: KafkaRecordSink,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = KafkaRecordLog(address, None, topic.name)
+    client = log._consumer
+    find = client.offsets_for_times
+
+    def find_and_write(times: object, timeout_ms: int) -> object:
+        found = find(times, timeout_ms=timeout_ms)
+        sink.write([record(0)])
+        return found
+
+    monkeypatch.setattr(client, "offsets_for_times", find_and_write)
+    log.rewind(range(topic.partitions), 0.0)
+    assert len(read_all(log)) == topic.partitions
+    log.close()
+
+
 def test_after_partitions_were_added_each_range_is_whole_again_and_counted_once(
     kafka: KafkaProcess, address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
