@@ -5,19 +5,24 @@ import re
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
-def find_lone_surrogate(value: object, place: str = "") -> str | None:
+def find_lone_surrogate(value: object) -> str | None:
     """Where JSON's strings are no text first, as ``.inputs[0]``; None if nowhere."""
-    match value:
-        case str():
-            return None if _LONE_SURROGATE.search(value) is None else place
-        case list():
-            children = ((item, f"{place}[{i}]") for i, item in enumerate(value))
-        case dict():
-            for key in value:
-                if find_lone_surrogate(key, place) is not None:
-                    return place
-            children = ((item, f"{place}.{key}") for key, item in value.items())
-        case _:
-            return None
-    found = (find_lone_surrogate(item, child) for item, child in children)
-    return next((hit for hit in found if hit is not None), None)
+    waiting = [("", value)]  # its last one is next; so it goes deeper than Python's stack
+    while waiting:
+        place, each = waiting.pop()
+        if isinstance(each, str):
+            if _LONE_SURROGATE.search(each):
+                return place
+        elif isinstance(each, list):
+            children = [(f"{place}[{i}]", item) for i, item in enumerate(each) if _holds(item)]
+            waiting += reversed(children)
+        elif isinstance(each, dict):
+            if any(map(_LONE_SURROGATE.search, each)):
+                return place
+            children = [(f"{place}.{key}", item) for key, item in each.items() if _holds(item)]
+            waiting += reversed(children)
+    return None
+
+
+def _holds(item: object) -> bool:
+    return isinstance(item, list | dict) or (isinstance(item, str) and not item.isascii())

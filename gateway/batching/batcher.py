@@ -595,7 +595,7 @@ class Batcher:
         now = self._clock()
         seconds = replica.batch_ended(flight, now)
         if flight.bulk:
-            self.share.note_end(now, flight)
+            self.share.note_end(now, flight, flight.expected)
         mark_ended(rows, flight.sent, now)
         return seconds
 

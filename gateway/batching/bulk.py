@@ -84,7 +84,6 @@ class BulkShare:
         self.jobs = 0
         self.gateways = 1
         self.ends: dict[Hashable, float] = {}
-        self._begun: dict[Hashable, float] = {}
         self._paused_until = -inf
         self._delay: Delay | None = None  # until an instance is free for the request that comes
         self._yields = False
@@ -124,14 +123,14 @@ class BulkShare:
     def note_begin(self, now: float, batch: Hashable, expected: float) -> None:
         """A bulk batch begins, of this many engine seconds; an instance idled, so nobody waits."""
         self._delay = None
-        self._begun[batch], self.ends[batch] = now, now + expected
+        self.ends[batch] = now + expected
 
-    def note_end(self, now: float, batch: Hashable) -> None:
-        """It has ended."""
-        begun, end = self._begun.pop(batch, now), self.ends.pop(batch, now)
-        late = now - end
-        if self.gateways > 1 and late > max(_LEAST_LATE_SECONDS, _CONTENDED * (end - begun)):
-            self._paused_until = now + min(_PAUSE * late, _MOST_PAUSE_SECONDS)
+    def note_end(self, now: float, batch: Hashable, expected: float) -> None:
+        """It has ended; it was expected to take this many engine seconds."""
+        late = now - self.ends.pop(batch, now)
+        if self.gateways > 1 and late > max(_LEAST_LATE_SECONDS, _CONTENDED * expected):
+            pause = min(_PAUSE * late, _MOST_PAUSE_SECONDS)
+            self._paused_until = max(self._paused_until, now + pause)
         if self._delay is not None:
             self._delay.until = max(self._delay.until, now)
 

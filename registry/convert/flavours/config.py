@@ -41,9 +41,9 @@ def parse_json(content: bytes | str, name: str) -> Any:  # noqa: ANN401 - a vers
     """What a version's JSON holds; raises ``VersionError`` if it is none, or no text."""
     try:
         data = json.loads(content)
-        require_text(data, name)  # which goes less deep than the parser
     except (ValueError, RecursionError) as error:
         raise VersionError(f"{name} is not JSON: {error}") from error
+    require_text(data, name)
     return data
 
 

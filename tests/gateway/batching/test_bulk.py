@@ -42,7 +42,7 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
                     allowed = 1 + (came * 0.0025 + now / 60) / gateways
                     assert delayed < allowed + 1e-6
         elif what == "ended":
-            share.note_end(now, began)
+            share.note_end(now, began, 1e9)
         else:
             came += 1
             before = bool(share.ends)
@@ -106,7 +106,7 @@ def test_what_delays_a_request_lasts_until_the_batch_has_ended_and_nobody_waits(
     share.note_begin(1.0, "late", 0.5)
     delay = share.note_arrival(1.25, waits=True)
     assert delay == Delay(1.25, 1.5)
-    share.note_end(2.0, "late")
+    share.note_end(2.0, "late", 0.5)
     assert share.note_arrival(2.0, waits=True) is delay
     assert delay == Delay(1.25, 2.0)
     assert share.note_arrival(3.0, waits=False) is None
@@ -122,10 +122,21 @@ def test_a_batch_that_waited_for_other_gateways_is_followed_by_a_long_pause_that
     for gateways, ends, paused in ((1, 0.01 + late, 0.0), (2, 0.014, 0.0), (2, 0.01 + late, pause)):
         share.gateways = gateways
         share.note_begin(0.0, "batch", 0.01)
-        share.note_end(ends, "batch")
+        share.note_end(ends, "batch", 0.01)
         assert (share.most_seconds(ends, 0.001) is None) == (paused > 0)
         assert share.most_seconds(ends + 0.99 * paused, 0.001) is None or not paused
         assert share.most_seconds(ends + 1.01 * paused, 0.001) is not None
+
+
+def test_a_pause_is_not_cut_short_by_a_batch_that_was_less_late() -> None:
+    share = BulkShare()
+    share.gateways = 2
+    share.note_begin(0.0, "late", 0.01)
+    share.note_begin(0.0, "less late", 0.05)
+    share.note_end(0.11, "late", 0.01)  # a pause of 2 s
+    share.note_end(0.12, "less late", 0.05)  # of 1.4 s
+    assert share.most_seconds(2.0, 0.001) is None
+    assert share.most_seconds(2.2, 0.001) is not None
 
 
 @runs_on(SteppedLoop)

@@ -52,7 +52,7 @@ def test_a_text_of_json_may_hold_line_separators_that_are_no_line_breaks(tmp_pat
         ("evaluation_texts.jsonl", '{"txt": "a"}', "can't be read"),
         ("evaluation_texts.jsonl", '{"text": 3}', "not a string"),
         ("evaluation_texts.jsonl", '{"text": "a\\ud800"}', "surrogate"),
-        ("evaluation_texts.jsonl", '{"text": ' + "[" * 480 + "]" * 480 + "}", "is not JSON"),
+        ("evaluation_texts.jsonl", '{"text": ' + "[" * 480 + "]" * 480 + "}", "not a string"),
         ("evaluation_texts.csv", "words\na\n", "can't be read"),
     ],
 )
