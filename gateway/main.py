@@ -89,7 +89,7 @@ log = logging.getLogger("gateway")
 
 # A thread that reads a large body gives Python's lock to the event loop after this time, not after
 # Python's 5 ms: the loop wants the lock several times for each request.
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.0001
 _OTHER_FILES = 512  # connections to Tritons and Kafka, packages, probes
 # Of the operations port: nobody sends it a body, and Prometheus keeps one connection open.
 _OPERATIONS_LIMITS = HttpLimits(max_body_bytes=1024, max_connections=256)

@@ -24,11 +24,7 @@ _OPTIONS = (
 
 
 def return_freed_memory(environment: Mapping[str, str]) -> None:
-    """Sets the allocator's options. Call it before the process starts threads.
-
-    Args:
-        environment: whose ``MALLOC_*`` variables are left as they are.
-    """
+    """Sets the allocator's options, but what ``MALLOC_*`` say; before the process has threads."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return

@@ -9,38 +9,37 @@ that a body is JSON; of one that is not, a count says nothing, and the parser re
 from time import sleep
 from typing import NamedTuple
 
+import numpy as np
+
 # So much is looked at without a pause, some milliseconds' work.
 _PIECE_BYTES = 64 * 1024
-_COUNTED_BYTES = 512 * 1024
+_COUNTED_BYTES = 256 * 1024
+_QUOTE, _BACKSLASH, _BRACKET, _BRACE, _COMMA = map(np.uint8, b'"\\[{,')
 
 
 class Elements(NamedTuple):
-    """Of a body.
+    """Of a body."""
 
-    Attributes:
-        things: strings (names of fields too), arrays and objects.
-        commas: outside strings: no array, and no object, has more elements than these and one.
-    """
-
-    things: int
-    commas: int
+    things: int  # strings (names of fields too), arrays and objects
+    commas: int  # outside strings: no array, and no object, has more elements than these and one
 
 
 def most_elements(body: bytes) -> Elements:
     """At least as many as ``elements`` finds; quickly, but too many if texts hold such characters.
 
-    For a thread, if the body is large: it pauses.
+    For a thread, if the body is large: numpy lets others run while it compares.
     """
     things = commas = 0
+    characters = np.frombuffer(body, np.uint8)
     for start in range(0, len(body), _COUNTED_BYTES):
-        piece = body[start : start + _COUNTED_BYTES]
-        quotes = piece.count(b'"')
+        piece = characters[start : start + _COUNTED_BYTES]
+        quotes = piece == _QUOTE
         # A quote behind a backslash is in a string, or ends one: each string has at least one
         # other. Of one that a piece begins with, the backslash is not seen.
-        escaped = piece.count(b'\\"') if quotes else 0
-        things += quotes - escaped + piece.count(b"[") + piece.count(b"{")
-        commas += piece.count(b",")
-        sleep(0)
+        escaped = quotes[1:] & (piece[:-1] == _BACKSLASH)
+        found = map(np.count_nonzero, (quotes, piece == _BRACKET, piece == _BRACE))
+        things += int(sum(found) - np.count_nonzero(escaped))
+        commas += int(np.count_nonzero(piece == _COMMA))
     return Elements(things, commas)
 
 

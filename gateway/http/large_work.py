@@ -8,6 +8,8 @@ many wait is refused: ``OverloadedError``, 503. So is whose deadline passes befo
 """
 
 import asyncio
+import os
+import sys
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,6 +35,8 @@ INLINE_NUMBERS = 16 * 1024  # of an answer
 # A process has one core as a rule. A second thread would add no speed, and the event loop would
 # wait for the steps of both.
 _THREADS = 1
+# Of the thread: so the event loop, which wants a processor several times a request, has it at once.
+_NICENESS = 5
 _MOST_WAITING = 256
 # As of ``TokenBudget``: one busy key gets 80 % of all places, two 44 % each.
 _SHARE_OF_FREE = 4
@@ -84,7 +88,7 @@ class LargeWork:
     """
 
     def __init__(self, most_waiting: int = _MOST_WAITING) -> None:
-        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="large-work")
+        self._executor = ThreadPoolExecutor(_THREADS, "large-work", _step_back)
         self._idle = _THREADS
         self._most_waiting = most_waiting
         # What has not begun: of each key in the order of coming, the keys in that of their turns.
@@ -196,6 +200,11 @@ class LargeWork:
             for turn in queue:
                 turn.result.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _step_back() -> None:
+    if sys.platform == "linux":  # elsewhere it is the whole process's
+        os.nice(_NICENESS)
 
 
 def _done_here(work: Callable[[], T]) -> T:

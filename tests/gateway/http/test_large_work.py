@@ -1,6 +1,8 @@
 """Large work leaves the event loop free, is bounded, and ends with its process."""
 
 import asyncio
+import os
+import sys
 import threading
 import weakref
 from functools import partial
@@ -25,6 +27,15 @@ async def test_work_is_done_in_a_thread_and_gives_what_it_gives() -> None:
     assert await large.do(threading.get_ident) != threading.get_ident()
     with pytest.raises(ZeroDivisionError):
         await large.do(lambda: 1 // 0)
+    large.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority of its own there")
+async def test_the_event_loop_has_a_processor_first_where_both_want_it() -> None:
+    large = LargeWork()
+    of_the_loop = os.getpriority(os.PRIO_PROCESS, 0)
+    assert of_the_loop >= 19 or await large.do(lambda: os.nice(0)) > of_the_loop
+    assert os.getpriority(os.PRIO_PROCESS, 0) == of_the_loop
     large.close()
 
 
