@@ -61,7 +61,7 @@ class TokenBudget:
         typical = self._typical.get(endpoint, tokens)
         self._typical[endpoint] = typical + _TYPICAL_RATE * (tokens - typical)
         mine, free = self.of(endpoint), self._total - self._used
-        if tokens > free or (mine and mine + tokens > self._room(endpoint, limit)):
+        if tokens > free or (mine and mine + tokens > self._room(mine, limit)):
             raise _too_many_tokens()
         self._used += tokens
         self._by_endpoint[endpoint] = mine + tokens
@@ -77,7 +77,7 @@ class TokenBudget:
         mine = self.of(endpoint)
         if mine or ahead:
             likely = self._typical.get(endpoint, 0.0) * (ahead + 1)
-            if mine + likely > _SHARE_ON_ARRIVAL * self._room(endpoint, limit):
+            if mine + likely > _SHARE_ON_ARRIVAL * self._room(mine, limit):
                 raise _too_many_tokens()
 
     def check_estimate(self, endpoint: str, tokens: float, limit: int) -> None:
@@ -87,13 +87,13 @@ class TokenBudget:
             OverloadedError: no room now. An endpoint with nothing in flight always has room.
         """
         mine = self.of(endpoint)
-        if mine and mine + _ESTIMATE_MARGIN * tokens > self._room(endpoint, limit):
+        if mine and mine + _ESTIMATE_MARGIN * tokens > self._room(mine, limit):
             raise _too_many_tokens()
 
-    def _room(self, endpoint: str, limit: int) -> float:
-        """Tokens that an endpoint with some in flight may hold as things are."""
+    def _room(self, mine: int, limit: int) -> float:
+        """Tokens that an endpoint with ``mine`` in flight may hold as things are."""
         free = self._total - self._used
-        return min(limit, self.of(endpoint) + free, _SHARE_OF_FREE * free)
+        return min(limit, mine + free, _SHARE_OF_FREE * free)
 
     def release(self, endpoint: str, tokens: int) -> None:
         """Returns tokens."""

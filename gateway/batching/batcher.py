@@ -48,7 +48,7 @@ from gateway.batching.packed_costs import TokenCosts
 from gateway.batching.packed_schedule import PackedSchedule
 from gateway.batching.schedule import Schedule
 from gateway.batching.waiting_rows import Batch, Slots, WaitingRows
-from gateway.engine.fleet import Fleet, Flight, Replica
+from gateway.engine.fleet import Fleet, Flight, Replica, State
 from gateway.engine.large_answers import BATCH_INLINE_NUMBERS, beside
 from gateway.engine.protocol import (
     EngineBusyError,
@@ -168,8 +168,8 @@ class Batcher:
     @property
     def serves(self) -> bool:
         """Whether any Triton serves the package now."""
-        for replica in self.replicas:  # noqa: SIM110 - twice as fast as any(), for every request
-            if replica.breaker.closed:
+        for replica in self.replicas:  # noqa: SIM110 - for every request: no any(), no property
+            if replica.breaker.state is State.CLOSED:
                 return True
         return False
 
@@ -200,7 +200,7 @@ class Batcher:
         instances = 0
         in_flight = 0.0
         for replica in self.replicas:
-            if replica.serves:
+            if replica.breaker.state is State.CLOSED:
                 if self._schedule.rows == 0 and replica.idle:
                     return 0.0
                 instances += replica.instances

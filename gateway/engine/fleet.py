@@ -151,6 +151,9 @@ class Replica:
             wait in the batcher.
         opened: is told that its breaker has opened, and whether it served until then.
         load: of that Triton, by all its packages.
+
+    Attributes:
+        expected_seconds: of the engine for all batches in flight, with what they have run so far.
     """
 
     def __init__(
@@ -173,12 +176,12 @@ class Replica:
         self.refused = 0  # batches in a row that it was too busy for
         self.pauses = False  # since the last of these; no batch is sent meanwhile
         self.served_until = -math.inf  # when it stopped serving
-        self._instances = instances
+        self.instances = instances
         self._ahead = ahead
         self._opened = opened
         self._flights: list[Flight] = []
         self._running = 0
-        self._expected = 0.0
+        self.expected_seconds = 0.0
 
     @property
     def serves(self) -> bool:
@@ -195,11 +198,6 @@ class Replica:
             self._opened(self, served)
 
     @property
-    def instances(self) -> int:
-        """Batches that it runs at once."""
-        return self._instances
-
-    @property
     def busy(self) -> bool:
         """Whether any batch is in flight."""
         return bool(self._flights)
@@ -207,7 +205,7 @@ class Replica:
     @property
     def idle(self) -> int:
         """Instances that run no batch; 0 while it pauses."""
-        return 0 if self.pauses else max(0, self._instances - len(self._flights))
+        return 0 if self.pauses else max(0, self.instances - len(self._flights))
 
     def spare(self, lookahead_seconds: float = 0.0) -> int:
         """Batches that may be sent ahead, to wait at busy instances.
@@ -220,9 +218,9 @@ class Replica:
         if self.pauses:
             return 0
         flying = len(self._flights)
-        most = self._instances * self._ahead
-        spare = most - max(flying, self._instances)
-        if spare <= 0 and self._expected < lookahead_seconds * self._instances:
+        most = self.instances * self._ahead
+        spare = most - max(flying, self.instances)
+        if spare <= 0 and self.expected_seconds < lookahead_seconds * self.instances:
             return int(flying < _MOST_LOOKAHEAD * most)
         return max(0, spare)
 
@@ -242,17 +240,12 @@ class Replica:
                 waiting += flight.expected
                 last = flight.expected
         end, running = min(ends, default=(0.0, 0.0))
-        return end + waiting / self._instances, last or running
-
-    @property
-    def expected_seconds(self) -> float:
-        """Expected engine seconds of all batches in flight, including what they have run so far."""
-        return self._expected
+        return end + waiting / self.instances, last or running
 
     @property
     def has_room(self) -> bool:
         """Whether its Triton runs no bulk batch, and fewer than this one's instances in all."""
-        return not self.load.bulk and self.load.interactive < self._instances
+        return not self.load.bulk and self.load.interactive < self.instances
 
     def batch_sent(self, now: float, expected: float, tokens: int, *, bulk: bool = False) -> Flight:
         """Records that a batch was sent; ``expected`` engine seconds, padded ``tokens``."""
@@ -262,8 +255,8 @@ class Replica:
         else:
             self.load.interactive += 1
         self._flights.append(flight)
-        self._expected += expected
-        if self._running < self._instances:
+        self.expected_seconds += expected
+        if self._running < self.instances:
             self._running += 1
             flight.started = now
         return flight
@@ -280,7 +273,7 @@ class Replica:
             self.load.interactive -= 1
         if self.load.waiting:
             self.load.tell()
-        self._expected = self._expected - flight.expected if self._flights else 0.0
+        self.expected_seconds = self.expected_seconds - flight.expected if self._flights else 0.0
         if flight.started is None:  # answered before one that was sent earlier
             return now - flight.sent
         self._running -= 1
@@ -289,16 +282,16 @@ class Replica:
 
     def resize(self, instances: int, now: float) -> bool:
         """Sets how many batches it runs at once; returns whether that has changed."""
-        if instances == self._instances:
+        if instances == self.instances:
             return False
-        self._instances = instances
+        self.instances = instances
         self._start_waiting(now)
         return True
 
     def _start_waiting(self, now: float) -> None:
         """Marks batches that wait at the Triton as started, as far as instances are free."""
         for flight in self._flights:
-            if self._running >= self._instances:
+            if self._running >= self.instances:
                 return
             if flight.started is None:
                 flight.started = now

@@ -171,7 +171,7 @@ class EndpointRoutes:
             target = self.choose(key, forced_version)
         else:
             target = self._choose_of_space(key, forced_version, space)
-        fallback = self.fallback_of(target)
+        fallback = self.fallback_of(target) if len(self.targets) > 1 else None
         return (target,) if fallback is None else (target, fallback)
 
     def _target_with(self, arm: Arm) -> RouteTarget | None:
