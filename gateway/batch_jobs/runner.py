@@ -110,9 +110,6 @@ class BatchRunner:
         look_seconds: between two looks for batches.
         wall_clock: unix time, for what batches are told of time.
         clock: for leases.
-
-    Attributes:
-        store: see above.
     """
 
     def __init__(

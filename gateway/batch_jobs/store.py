@@ -125,9 +125,7 @@ class BatchStore:
         found = None
         if FILE_ID.fullmatch(name):
             found = self._objects.read(f"files/{owner}/{name}/file.json")
-        if found is None:
-            raise UnknownFileError(f"There is no file {name[:80]!r} of this API key.")
-        return msgspec.json.decode(found, type=FileRecord)
+        return _record(found, FileRecord, f"file {name[:80]!r}")
 
     def piece(self, owner: str, file: str, number: int) -> bytes:
         """A piece of a file; raises ``UnknownFileError``: it was removed."""
@@ -157,9 +155,7 @@ class BatchStore:
         found = None
         if BATCH_ID.fullmatch(name):
             found = self._objects.read(_in(owner, name, "batch.json"))
-        if found is None:
-            raise UnknownFileError(f"There is no batch {name[:80]!r} of this API key.")
-        return msgspec.json.decode(found, type=BatchRecord)
+        return _record(found, BatchRecord, f"batch {name[:80]!r}")
 
     def batch_ids(self, owner: str) -> list[str]:
         """All batches, the newest first."""
@@ -200,7 +196,11 @@ class BatchStore:
         numbers = [int(each[6:]) for each in names if each.startswith("lease-")]
         newest = max(numbers, default=0)
         found = self._objects.read(_lease(owner, name, newest)) if newest else None
-        return newest, None if found is None else msgspec.json.decode(found, type=BatchLease)
+        try:
+            return newest, None if found is None else msgspec.json.decode(found, type=BatchLease)
+        except msgspec.DecodeError:
+            # Nobody's, which runs out as any other does.
+            return newest, BatchLease("", since=made_at(name))
 
     def take(self, owner: str, name: str, number: int, lease: BatchLease) -> bool:
         """Takes a batch by a new lease; False: another gateway has."""
@@ -291,6 +291,15 @@ class BatchStore:
 
     def _ids(self, folder: str, is_id: Callable[[str], object]) -> list[str]:
         return [each for each in reversed(self._objects.names(folder)) if is_id(each)]
+
+
+def _record(found: bytes | None, kind: type[T], what: str) -> T:
+    try:
+        if found is not None:
+            return msgspec.json.decode(found, type=kind)
+    except msgspec.DecodeError:
+        raise UnknownFileError(f"What is kept of {what} can't be read.") from None
+    raise UnknownFileError(f"There is no {what} of this API key.")
 
 
 class PieceWriter:

@@ -533,6 +533,25 @@ def test_a_lease_is_whose_it_is_until_another_has_taken_the_batch() -> None:
     assert store.lease(*key) == (2, BatchLease("other"))
 
 
+async def test_what_can_not_be_read_of_one_batch_holds_up_no_other(tmp_path: Path) -> None:
+    import openai
+
+    url = f"file://{tmp_path}"
+    one = gateway(url)
+    one.lease_seconds = 0.05
+    async with one.client() as client:
+        spoiled = [await left(client, lines(3)) for _ in range(2)]
+        batch = await left(client, lines(3))
+        folders = [tmp_path / "batches" / "everybody" / each.id for each in spoiled]
+        (folders[0] / "lease-000001").write_text("{")
+        (folders[1] / "batch.json").write_text("{")
+        async with one.running():
+            assert (await over(client, batch.id)).status == "completed"
+            assert (await over(client, spoiled[0].id)).status == "completed"  # its lease has run out
+        with pytest.raises(openai.NotFoundError, match="can't be read"):
+            await client.batches.retrieve(spoiled[1].id)
+
+
 async def test_a_gateway_that_ends_in_order_leaves_its_batch_at_once() -> None:
     url = memory_url()
     predictor = gated(first=10)
