@@ -259,7 +259,8 @@ class Batcher:
             job.future.add_done_callback(self.share.drop_job)
         elif self.share.jobs:
             is_free = any(each.serves and each.has_room for each in self.replicas)
-            job.delay = self.share.note_arrival(now, waits=not is_free)
+            until = max([r.load.bulk_until for r in self.replicas if r.load.bulk], default=None)
+            job.delay = self.share.note_arrival(now, self, until, waits=not is_free)
         self._queue_of(job).push(job.rows)
         self._deadlines.watch(job)
         self.wake()
@@ -405,7 +406,7 @@ class Batcher:
         bulk = batch.rows[0].job.bulk
         flight = replica.batch_sent(now, expected, bucket * rows, bulk=bulk)
         if bulk:
-            self.share.note_begin(now, flight, expected)
+            self.share.note_begin(self)
         mark_sent(batch.rows, flight.sent)
         return flight
 
@@ -595,7 +596,7 @@ class Batcher:
         now = self._clock()
         seconds = replica.batch_ended(flight, now)
         if flight.bulk:
-            self.share.note_end(now, flight, flight.expected)
+            self.share.note_end(now, now - flight.sent - flight.expected, flight.expected)
         mark_ended(rows, flight.sent, now)
         return seconds
 

@@ -77,15 +77,13 @@ class BulkShare:
         gateways: among which the bounds are shared.
         yields: to mirrored requests, which wait for an idle instance or have begun.
         waiting: is called once it yields no more.
-        ends: when each batch in flight is expected to end.
     """
 
     def __init__(self, short_seconds: float = 0.0) -> None:
         self.jobs = 0
         self.gateways = 1
-        self.ends: dict[Hashable, float] = {}
         self._paused_until = -inf
-        self._delay: Delay | None = None  # until an instance is free for the request that comes
+        self._delays: dict[Hashable, Delay] = {}  # of packages, until an instance is free for one
         self._yields = False
         self.waiting: set[Callable[[], None]] = set()
         self._short_seconds = short_seconds
@@ -108,31 +106,31 @@ class BulkShare:
         """A bulk call was answered, or has failed."""
         self.jobs -= 1
 
-    def note_arrival(self, now: float, *, waits: bool) -> Delay | None:
-        """An interactive request came; ``waits``: no instance is free of bulk batches for it.
+    def note_arrival(
+        self, now: float, package: Hashable, until: float | None, *, waits: bool
+    ) -> Delay | None:
+        """An interactive request for a package came; ``waits``: no instance is free for it.
 
-        Returns:
-            What delays it, for ``note_answer``; more may come to be known of it until then.
+        The bulk batches at that package's Tritons, if any run, are expected to end at ``until``.
+        Gives what delays it, for ``note_answer``; more may come to be known of it until then.
         """
         if not waits:
-            self._delay = None
-        elif self._delay is None and self.ends:
-            self._delay = Delay(now, max(self.ends.values()))
-        return self._delay
+            self._delays.pop(package, None)
+        elif until is not None and package not in self._delays:
+            self._delays[package] = Delay(now, until)
+        return self._delays.get(package)
 
-    def note_begin(self, now: float, batch: Hashable, expected: float) -> None:
-        """A bulk batch begins, of this many engine seconds; an instance idled, so nobody waits."""
-        self._delay = None
-        self.ends[batch] = now + expected
+    def note_begin(self, package: Hashable) -> None:
+        """A bulk batch of a package begins; an instance idled, so nobody waits for one."""
+        self._delays.pop(package, None)
 
-    def note_end(self, now: float, batch: Hashable, expected: float) -> None:
-        """It has ended; it was expected to take this many engine seconds."""
-        late = now - self.ends.pop(batch, now)
+    def note_end(self, now: float, late: float, expected: float) -> None:
+        """A bulk batch has ended, so much later than after the engine seconds expected of it."""
         if self.gateways > 1 and late > max(_LEAST_LATE_SECONDS, _CONTENDED * expected):
             pause = min(_PAUSE * late, _MOST_PAUSE_SECONDS)
             self._paused_until = max(self._paused_until, now + pause)
-        if self._delay is not None:
-            self._delay.until = max(self._delay.until, now)
+        for delay in self._delays.values():
+            delay.until = max(delay.until, now)
 
     def note_answer(
         self, now: float, endpoint: str, seconds: float, delay: Delay | None = None

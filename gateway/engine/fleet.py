@@ -105,12 +105,14 @@ class TritonLoad:
     """Batches in flight at one Triton, of all its packages, by the class of their requests.
 
     ``waiting``: is called once the next of them has ended; for who waits for an idle instance.
+    ``bulk_until``: when the last one of bulk requests is expected to end, while there is one.
     """
 
-    __slots__ = ("bulk", "interactive", "waiting")
+    __slots__ = ("bulk", "bulk_until", "interactive", "waiting")
 
     def __init__(self) -> None:
         self.bulk = self.interactive = 0
+        self.bulk_until = 0.0
         self.waiting: set[Callable[[], None]] = set()
 
     @property
@@ -151,9 +153,6 @@ class Replica:
             wait in the batcher.
         opened: is told that its breaker has opened, and whether it served until then.
         load: of that Triton, by all its packages.
-
-    Attributes:
-        expected_seconds: of the engine for all batches in flight, with what they have run so far.
     """
 
     def __init__(
@@ -181,7 +180,7 @@ class Replica:
         self._opened = opened
         self._flights: list[Flight] = []
         self._running = 0
-        self.expected_seconds = 0.0
+        self.expected_seconds = 0.0  # of all batches in flight, with what they have run so far
 
     @property
     def serves(self) -> bool:
@@ -251,6 +250,8 @@ class Replica:
         """Records that a batch was sent; ``expected`` engine seconds, padded ``tokens``."""
         flight = Flight(now, expected, tokens, bulk=bulk)
         if bulk:
+            last = self.load.bulk_until if self.load.bulk else 0.0
+            self.load.bulk_until = max(last, now + expected)
             self.load.bulk += 1
         else:
             self.load.interactive += 1

@@ -27,7 +27,7 @@ STEPS = st.lists(
 def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
     steps: list[tuple[str, float]], gateways: int
 ) -> None:
-    share, now, began = BulkShare(), 0.0, 0
+    share, now, runs = BulkShare(), 0.0, False
     share.gateways = gateways
     came = delayed = 0
     for what, seconds in steps:
@@ -35,21 +35,22 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
             now += seconds
         elif what == "sent":
             most = share.most_seconds(now, least_seconds=math.inf)
-            if most is not None and not share.ends:
-                began += 1
-                share.note_begin(now, began, 1e9)
+            if most is not None and not runs:
+                runs = True
+                share.note_begin("p")
                 if delayed <= 10:  # of more, not all are held against it for ever
                     allowed = 1 + (came * 0.0025 + now / 60) / gateways
                     assert delayed < allowed + 1e-6
         elif what == "ended":
-            share.note_end(now, began, 1e9)
+            share.note_end(now, 0.0, 1e9)
+            runs = False
         else:
             came += 1
-            before = bool(share.ends)
-            delay = share.note_arrival(now, waits=what == "met")
+            before = runs
+            until = now + 1e9 if runs else None
+            delay = share.note_arrival(now, "p", until, waits=what == "met")
             share.note_answer(now, "e", 1.0, delay)
             delayed += before and what == "met"
-    share.ends.clear()
     later = now + 11 * 60 * gateways + 1e6  # nobody comes, and pauses are over
     assert share.most_seconds(later, least_seconds=1.0) == LONG_SECONDS
 
@@ -102,16 +103,17 @@ def test_the_estimate_of_a_p99_is_near_it_whatever_bulk_batches_delay() -> None:
 
 def test_what_delays_a_request_lasts_until_the_batch_has_ended_and_nobody_waits() -> None:
     share = BulkShare()
-    assert share.note_arrival(0.0, waits=True) is None  # for other requests
-    share.note_begin(1.0, "late", 0.5)
-    delay = share.note_arrival(1.25, waits=True)
+    assert share.note_arrival(0.0, "p", None, waits=True) is None  # for other requests
+    share.note_begin("p")
+    delay = share.note_arrival(1.25, "p", 1.5, waits=True)
     assert delay == Delay(1.25, 1.5)
-    share.note_end(2.0, "late", 0.5)
-    assert share.note_arrival(2.0, waits=True) is delay
+    assert share.note_arrival(1.3, "another", 1.5, waits=False) is None
+    share.note_end(2.0, 0.5, 0.5)
+    assert share.note_arrival(2.0, "p", None, waits=True) is delay
     assert delay == Delay(1.25, 2.0)
-    assert share.note_arrival(3.0, waits=False) is None
-    share.note_begin(4.0, "next", 0.5)
-    assert share.note_arrival(4.25, waits=True) == Delay(4.25, 4.5)
+    assert share.note_arrival(3.0, "p", None, waits=False) is None
+    share.note_begin("p")
+    assert share.note_arrival(4.25, "p", 4.5, waits=True) == Delay(4.25, 4.5)
 
 
 @pytest.mark.parametrize(("late", "pause"), [(0.04, 0.8), (30.0, 5.0)])
@@ -121,8 +123,7 @@ def test_a_batch_that_waited_for_other_gateways_is_followed_by_a_long_pause_that
     share = BulkShare()
     for gateways, ends, paused in ((1, 0.01 + late, 0.0), (2, 0.014, 0.0), (2, 0.01 + late, pause)):
         share.gateways = gateways
-        share.note_begin(0.0, "batch", 0.01)
-        share.note_end(ends, "batch", 0.01)
+        share.note_end(ends, ends - 0.01, 0.01)
         assert (share.most_seconds(ends, 0.001) is None) == (paused > 0)
         assert share.most_seconds(ends + 0.99 * paused, 0.001) is None or not paused
         assert share.most_seconds(ends + 1.01 * paused, 0.001) is not None
@@ -131,12 +132,29 @@ def test_a_batch_that_waited_for_other_gateways_is_followed_by_a_long_pause_that
 def test_a_pause_is_not_cut_short_by_a_batch_that_was_less_late() -> None:
     share = BulkShare()
     share.gateways = 2
-    share.note_begin(0.0, "late", 0.01)
-    share.note_begin(0.0, "less late", 0.05)
-    share.note_end(0.11, "late", 0.01)  # a pause of 2 s
-    share.note_end(0.12, "less late", 0.05)  # of 1.4 s
+    share.note_end(0.11, 0.1, 0.01)  # a pause of 2 s
+    share.note_end(0.12, 0.07, 0.05)  # of 1.4 s
     assert share.most_seconds(2.0, 0.001) is None
     assert share.most_seconds(2.2, 0.001) is not None
+
+
+@runs_on(SteppedLoop)
+async def test_a_bulk_batch_delays_those_alone_who_wait_at_its_triton() -> None:
+    async with world_of(Setting(CPU)) as world, world_of(Setting(CPU)) as other:
+        (here,), (there,), now = world.bulk, other.bulk, world.loop.time()
+        there.share = here.share  # a gateway's, of two pools of Tritons
+        bulk = here.submit(encoded([128]), "b", now + 60, bulk=True)
+        await _turns()
+        met = here.submit(encoded([16]), "e", now + 60)
+        answered_at_once = there.submit(encoded([16]), "e", now + 60)
+        await _turns()
+        behind_it = there.submit(encoded([16]), "e", now + 60)
+        also_met = here.submit(encoded([16]), "e", now + 60)
+        assert met.delay is not None
+        assert also_met.delay is met.delay
+        assert answered_at_once.delay is behind_it.delay is None
+        await asyncio.gather(*(each.future for each in (met, also_met, behind_it, bulk)))
+        assert met.delay.until == pytest.approx(now + CPU.batch_seconds + 128 * 50e-6)
 
 
 @runs_on(SteppedLoop)
