@@ -232,10 +232,8 @@ class PackageStore:
                 return
             # The manifest first: what is left over from here on is no package any more.
             for path in (self._path(package, MANIFEST), self._path(package)):
-                try:
+                with suppress(FileNotFoundError):
                     self._files.rm(path, recursive=True)
-                except FileNotFoundError:
-                    continue
 
     def remove_all(self) -> None:
         """Takes away the whole folder with all that is in it; harmless if there is none.
@@ -243,11 +241,8 @@ class PackageStore:
         Raises:
             StoreUnavailableError: the store can't be written.
         """
-        with self._reach():
-            try:
-                self._files.rm(self._root, recursive=True)
-            except FileNotFoundError:
-                return
+        with self._reach(), suppress(FileNotFoundError):
+            self._files.rm(self._root, recursive=True)
 
     def _check_sizes(self, package: str, most_bytes: int) -> None:
         with self._reach():
@@ -261,7 +256,13 @@ class PackageStore:
 
     def _has_manifest(self, name: str) -> bool:
         """Whether a folder of that name is a package."""
-        return bool(PACKAGE_ID.fullmatch(name)) and self._files.exists(self._path(name, MANIFEST))
+        if not PACKAGE_ID.fullmatch(name):
+            return False
+        try:  # not by ``exists``, which some drivers answer with no if the store is away
+            self._files.info(self._path(name, MANIFEST))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
 
     @property
     def _is_local(self) -> bool:

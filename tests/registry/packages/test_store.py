@@ -9,6 +9,7 @@ import fake_object_store
 import fsspec
 import pytest
 from fake_mlflow import FakeMlflow, serve
+from fsspec import AbstractFileSystem
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -192,3 +193,19 @@ def test_whatever_a_driver_raises_is_a_store_that_can_not_be_reached() -> None:
     fsspec.register_implementation("broken", BrokenFiles, clobber=True)
     with pytest.raises(StoreUnavailableError, match="broken://store: no credentials"):
         PackageStore("broken://store").packages()
+
+
+def test_a_package_that_can_not_be_asked_for_is_not_called_a_leftover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = PackageStore(f"memory://packages-{uuid.uuid4().hex}")
+    store.publish(tmp_path / "made", packed(tmp_path / "made"))
+
+    def fail(*_: object, **__: object) -> None:
+        raise LookupError("timeout")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", fail)
+    monkeypatch.setattr(MemoryFileSystem, "exists", AbstractFileSystem.exists)  # as most drivers'
+    for ask in (store.leftovers, store.packages):
+        with pytest.raises(StoreUnavailableError, match="timeout"):
+            ask()
