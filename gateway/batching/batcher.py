@@ -406,7 +406,7 @@ class Batcher:
         bulk = batch.rows[0].job.bulk
         flight = replica.batch_sent(now, expected, bucket * rows, bulk=bulk)
         if bulk:
-            self.share.note_begin(self)
+            self.share.note_begin(now)
         mark_sent(batch.rows, flight.sent)
         return flight
 

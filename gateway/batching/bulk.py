@@ -120,9 +120,9 @@ class BulkShare:
             self._delays[package] = Delay(now, until)
         return self._delays.get(package)
 
-    def note_begin(self, package: Hashable) -> None:
-        """A bulk batch of a package begins; an instance idled, so nobody waits for one."""
-        self._delays.pop(package, None)
+    def note_begin(self, now: float) -> None:
+        """A bulk batch begins; an instance idled, so nobody waits there for an earlier one."""
+        self._delays = {key: each for key, each in self._delays.items() if each.until > now}
 
     def note_end(self, now: float, late: float, expected: float) -> None:
         """A bulk batch has ended, so much later than after the engine seconds expected of it."""

@@ -37,7 +37,7 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
             most = share.most_seconds(now, least_seconds=math.inf)
             if most is not None and not runs:
                 runs = True
-                share.note_begin("p")
+                share.note_begin(now)
                 if delayed <= 10:  # of more, not all are held against it for ever
                     allowed = 1 + (came * 0.0025 + now / 60) / gateways
                     assert delayed < allowed + 1e-6
@@ -47,7 +47,7 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
         else:
             came += 1
             before = runs
-            until = now + 1e9 if runs else None
+            until = now + 1e-9 if runs else None
             delay = share.note_arrival(now, "p", until, waits=what == "met")
             share.note_answer(now, "e", 1.0, delay)
             delayed += before and what == "met"
@@ -104,7 +104,7 @@ def test_the_estimate_of_a_p99_is_near_it_whatever_bulk_batches_delay() -> None:
 def test_what_delays_a_request_lasts_until_the_batch_has_ended_and_nobody_waits() -> None:
     share = BulkShare()
     assert share.note_arrival(0.0, "p", None, waits=True) is None  # for other requests
-    share.note_begin("p")
+    share.note_begin(1.0)
     delay = share.note_arrival(1.25, "p", 1.5, waits=True)
     assert delay == Delay(1.25, 1.5)
     assert share.note_arrival(1.3, "another", 1.5, waits=False) is None
@@ -112,7 +112,7 @@ def test_what_delays_a_request_lasts_until_the_batch_has_ended_and_nobody_waits(
     assert share.note_arrival(2.0, "p", None, waits=True) is delay
     assert delay == Delay(1.25, 2.0)
     assert share.note_arrival(3.0, "p", None, waits=False) is None
-    share.note_begin("p")
+    share.note_begin(4.0)
     assert share.note_arrival(4.25, "p", 4.5, waits=True) == Delay(4.25, 4.5)
 
 
