@@ -148,7 +148,8 @@ class Shift(SequentialState, frozen=True):
 
     def size(self) -> Floats:
         """``[...]``: N, the harmonic half of both arms' effective requests."""
-        return np.where(self.spread > 0, self.h**2 / np.maximum(self.spread, 1e-300), 0.0)
+        # Not ``**``: of a number it is C's pow, which rounds otherwise than for an array.
+        return np.where(self.spread > 0, np.square(self.h) / np.maximum(self.spread, 1e-300), 0.0)
 
     def occurring(self) -> Floats:
         """``[...]``: how many classes were seen at all."""

@@ -152,7 +152,7 @@ class Monitors:
 
     def texts(self) -> Floats:
         """``[..., weights]``: how many texts the shares are worth."""
-        return np.where(self.v > 0, self.w**2 / np.maximum(self.v, 1e-300), 0.0)
+        return np.where(self.v > 0, np.square(self.w) / np.maximum(self.v, 1e-300), 0.0)
 
     def chi_square(self) -> Floats:
         """``[..., weights]``: Pearson's statistic, about chi-square without drift."""

@@ -240,7 +240,7 @@ class WeekMonitors:
             today=kept * self.today + _TODAY * (seen - expected),
             today_w=kept * self.today_w + _TODAY,
             today_v=kept**2 * self.today_v + _TODAY**2 / texts[..., 0],
-            today_noise=self.today_v / np.maximum(self.today_w**2, 1e-300),
+            today_noise=self.today_v / np.maximum(np.square(self.today_w), 1e-300),
         )
 
     def of_day(self, other: Self | None) -> Self:
@@ -279,10 +279,10 @@ class WeekMonitors:
         q, r = self.shares(), self.expect()
         if self.bins.floor:
             q, r = lift(q, self.bins.floor), lift(r, self.bins.floor)
-        m = np.maximum(self.w**2 / np.maximum(self.v, 1e-300), 1e-9)
+        m = np.maximum(np.square(self.w) / np.maximum(self.v, 1e-300), 1e-9)
         # The noise of a quarter-hour is in all windows that were compared with it.
         known = np.maximum(texts_a_day, 1e-9)[..., None, :]
-        noise = (self.u**2 / known).sum(axis=-1) / np.maximum(self.w**2, 1e-300)
+        noise = (self.u**2 / known).sum(axis=-1) / np.maximum(np.square(self.w), 1e-300)
         noise = noise + SHORT * self.today_noise[..., None]
         return q, r, m, 1 / np.maximum(noise, 1e-300)
 

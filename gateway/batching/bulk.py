@@ -105,6 +105,8 @@ class BulkShare:
     def drop_job(self, _: object) -> None:
         """A bulk call was answered, or has failed."""
         self.jobs -= 1
+        if not self.jobs:
+            self._delays.clear()
 
     def note_arrival(
         self, now: float, package: Hashable, until: float | None, *, waits: bool

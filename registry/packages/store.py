@@ -256,13 +256,10 @@ class PackageStore:
 
     def _has_manifest(self, name: str) -> bool:
         """Whether a folder of that name is a package."""
-        if not PACKAGE_ID.fullmatch(name):
-            return False
-        try:  # not by ``exists``, which some drivers answer with no if the store is away
-            self._files.info(self._path(name, MANIFEST))
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
+        # Not by ``exists``: some drivers' says no if the store is away.
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return bool(PACKAGE_ID.fullmatch(name) and self._files.info(self._path(name, MANIFEST)))
+        return False
 
     @property
     def _is_local(self) -> bool:

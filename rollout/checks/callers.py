@@ -206,7 +206,7 @@ class CallerVariation(SequentialState, frozen=True):
         requests' pairs there as among near ones, and is a tolerance already (``spread``).
         """
         squares, pairs = self.near_squares, self.near_pairs
-        far = self.requests**2 - pairs
+        far = np.square(self.requests) - pairs
         lasting = np.maximum(0.0, (self.above**2).sum(axis=-1) - squares)
         part = np.where(far > 0, lasting / np.where(far > 0, far, 1.0), 0.0)
         excess = squares - self.by_chance - part * pairs - NEAR_NOISE * self._variance

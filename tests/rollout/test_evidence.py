@@ -175,10 +175,7 @@ def test_evidence_is_the_same_after_any_number_of_round_trips(
         kept = kept.after(one, other, 10.0)
         told = Evidence.of_json(json.loads(json.dumps(told.after(one, other, 10.0).to_json())))
     assert told.to_json() == kept.to_json()
-    for of_told, of_kept in zip(told.results(), kept.results(), strict=True):
-        # Sums over labels differ in the last bit: JSON may bring these in another order.
-        assert of_told.figures == pytest.approx(of_kept.figures)
-        assert of_told.model_copy(update={"figures": of_kept.figures}) == of_kept
+    assert told.results() == kept.results()
 
 
 @pytest.mark.slow

@@ -547,9 +547,8 @@ async def test_what_can_not_be_read_of_one_batch_holds_up_no_other(tmp_path: Pat
         (folders[1] / "batch.json").write_text("{")
         async with one.running():
             assert (await over(client, batch.id)).status == "completed"
-            assert (
-                await over(client, spoiled[0].id)
-            ).status == "completed"  # its lease has run out
+            # Once its lease has run out.
+            assert (await over(client, spoiled[0].id)).status == "completed"
         with pytest.raises(openai.NotFoundError, match="can't be read"):
             await client.batches.retrieve(spoiled[1].id)
 
