@@ -63,6 +63,8 @@ _WIDEST = 4
 _ZLIB_OR_GZIP, _RAW_DEFLATE = zlib.MAX_WBITS + 32, -zlib.MAX_WBITS
 _GZIP_MAGIC = b"\x1f\x8b"
 _PIECE_BYTES = 16 * 1024
+# Of a bomb comes out so much a step: zlib joins what a step gives, and no other thread runs then.
+_STEP_BYTES = 256 * 1024
 # Files that were compressed in blocks have one for each 64 kB; one may be as short as 20 bytes.
 _MOST_MEMBERS = 1000
 
@@ -216,11 +218,13 @@ class _Inflation:
             if self._given >= given and self._has_more() and not self._rest:
                 break
             piece = self._rest or self._next_piece()
-            self._output += self._stream.decompress(piece, size - len(self._output))
+            step = min(_STEP_BYTES, size - len(self._output))
+            made = self._stream.decompress(piece, step)
+            self._output += made
             self._rest = self._stream.unconsumed_tail
             if self._stream.eof:
                 self._next_member()
-            elif not (self._rest or self._has_more()) and len(self._output) < size:
+            elif not (self._rest or self._has_more()) and len(made) < step:
                 raise zlib.error("it ends too early")
         whole = self._done and len(self._output) <= self._limit
         return bytes(self._output) if whole else None

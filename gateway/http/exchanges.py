@@ -83,6 +83,7 @@ class AsgiExchange(RequestResponseCycle):
     _headers: Headers
     _is_chunked: bool | None = None  # not known yet
     write: Callable[[bytes], None]
+    write_both: Callable[[bytes, bytes], None]
     end: Callable[[], None]  # ends the connection, once the answer is out
 
     async def send(self, message: ASGISendEvent) -> None:
@@ -112,20 +113,19 @@ class AsgiExchange(RequestResponseCycle):
             head = head_of(self._status, self._headers)
         if self._is_chunked:
             body = (chunk_of(body) if body else b"") + (LAST_CHUNK if is_last else b"")
+        self.write_both(head, body)
         if is_last:
-            self._finish(head + body)
-        else:
-            self.write(head + body)
+            self._finish()
 
     def refuse(self, answer: bytes) -> None:
         """Sends a complete answer without asking the application; never to a HEAD."""
         self.response_started = True
         if not self.keep_alive:
             answer = answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
-        self._finish(answer)
-
-    def _finish(self, answer: bytes) -> None:
         self.write(answer)
+        self._finish()
+
+    def _finish(self) -> None:
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:

@@ -12,6 +12,7 @@ ASGI, and its answer leaves in one write. Everything else goes to the parser and
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
@@ -43,6 +44,10 @@ BODY_TIMEOUT = "body timeout"
 _LEAST_TAKEN_BYTES = 16 * 1024
 # A larger answer is written in pieces of so much: of one piece TLS makes a copy that it keeps.
 _PIECE_BYTES = 64 * 1024
+# What comes at once of a body that comes as fast as it is read.
+_MUCH_BYTES = 64 * 1024
+# So much of a long answer is written in one turn of the event loop: about half a millisecond of TLS.
+_TURN_BYTES = 256 * 1024
 # Between two looks at whether the last answer of a connection is out; doubled up to the longest.
 _FIRST_LOOK_SECONDS = 0.01
 _LONGEST_LOOK_SECONDS = 0.5
@@ -168,6 +173,8 @@ class _BoundedProtocol(HttpToolsProtocol):
     _in_headers = False
     _reading = False
     _lingering = False
+    _ends = False  # once ``_unwritten`` is written
+    _is_full = False  # its transport, of what the caller has not taken
     _calls = 0  # of the parser in this turn, for what it read
     _body_bytes = 0  # that arrived in the time of ``_deadline``
 
@@ -176,6 +183,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = PacedFlow(transport)
         self._parts: list[bytes] = []  # of a body, of this turn
+        self._unwritten: deque[bytes | memoryview] = deque()  # of long answers
         self._sending = Sending(transport)
         peer = peer_of(transport.get_extra_info("peername"))
         if self.open_connections.admit(self, peer):
@@ -192,6 +200,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._untaken = None
         self.untaken_answers.release(self)
         self._held = None
+        self._unwritten.clear()
         if self._held_timer is not None:
             self._held_timer.cancel()
         self.pipeline.clear()
@@ -247,17 +256,51 @@ class _BoundedProtocol(HttpToolsProtocol):
         """Writes, and watches that it is taken if the caller's system does not take it now."""
         if self.transport.is_closing():
             return
-        if len(data) <= _PIECE_BYTES:
+        self._sending.wrote(len(data))
+        if not self._unwritten and len(data) <= _PIECE_BYTES:
             self.transport.write(data)
         else:
+            waits = bool(self._unwritten)
             view = memoryview(data)
-            for start in range(0, len(data), _PIECE_BYTES):
-                self.transport.write(view[start : start + _PIECE_BYTES])
-        self._sending.wrote(len(data))
+            starts = range(0, len(data), _PIECE_BYTES)
+            self._unwritten.extend(view[start : start + _PIECE_BYTES] for start in starts)
+            if not waits:
+                self._write_on()
         if self._sending.left():
             if self._untaken is None:
                 self._watch()
             self.untaken_answers.hold(self)
+
+    def _write_on(self) -> None:
+        """Writes what its transport has room for, and in one turn no more than others can wait."""
+        left = _TURN_BYTES
+        while self._unwritten and left > 0 and not self._is_full:
+            piece = self._unwritten.popleft()
+            self.transport.write(piece)
+            left -= len(piece)
+        if self._unwritten:
+            self.flow.pause_writing()
+            if not self._is_full:
+                self.loop.call_soon(self._write_on)
+            return
+        if not self._is_full:
+            self.flow.resume_writing()
+        if self._ends:
+            self._ends = False
+            self.end()
+
+    def pause_writing(self) -> None:
+        """Its transport has no room."""
+        self._is_full = True
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Its transport has room again."""
+        self._is_full = False
+        if self._unwritten:
+            self._write_on()
+        else:
+            super().resume_writing()
 
     def write_both(self, head: bytes, body: bytes) -> None:
         """Writes an answer at once, or of a long one no copy."""
@@ -289,6 +332,8 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes a plain POST, or leaves the bytes to the parser."""
+        if len(data) >= _MUCH_BYTES:
+            self._let_others_read()
         if self._lingering:
             return
         if self.flow.unparsed:
@@ -311,6 +356,16 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._hold(_Held(head, data, self.loop.time() if held is None else held.since))
         else:
             self._parse(data)
+
+    def _let_others_read(self) -> None:
+        """Reads no more in this turn: else libuv reads up to 32 times 256 KiB from a fast caller."""
+        if not self.flow.read_paused and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if not self.flow.unparsed:
+            self.flow.go_on()
 
     def shutdown(self) -> None:
         """Ends the connection once what it has begun is answered; see uvicorn's."""
@@ -350,17 +405,18 @@ class _BoundedProtocol(HttpToolsProtocol):
             if self._calls > MOST_CALLS:
                 self.flow.keep(data[start:])
                 self.loop.call_soon(self._parse_kept)
-                return
+                break
             self._parse_piece(data[start : start + PIECE_BYTES])
             if self._lingering or self.transport.is_closing():
                 return
+        if self._parts:
+            self._give_body()
 
     def _parse_kept(self) -> None:
         data = self.flow.take()
         if not self._lingering and not self.transport.is_closing():
             self._parse(data)
-        if not self.flow.unparsed:
-            self.flow.go_on()
+        self._read_on()
 
     def _parse_piece(self, data: bytes) -> None:
         """Feeds the parser, and starts a timer if the request is not complete after that."""
@@ -370,8 +426,6 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._lingering or self.transport.is_closing():
             self._parts.clear()
             return
-        if self._parts:
-            self._give_body()
         if self._in_headers:
             self._header_bytes += len(data) if self._begun == begun + own else 0
             self._check_headers()
@@ -475,6 +529,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         self.cycle.write = self.write
+        self.cycle.write_both = self.write_both
         self.cycle.end = self.end
         if before is None or before.response_complete:
             # A refusal here needs no task and does not wait for the body.
@@ -589,7 +644,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         once nothing does. ``_untaken`` bounds that.
         """
         self.pipeline.clear()
-        if not self.transport.can_write_eof() and self._sending.left():
+        if self._unwritten:
+            self._ends = True
+        elif not self.transport.can_write_eof() and self._sending.left():
             self._lingering = True
             self._disarm()
             self._close_once_out(_FIRST_LOOK_SECONDS)
