@@ -216,7 +216,6 @@ class Gateway:
         feedback = None if receipts is None else FeedbackReceiver(receipts, self._events.recorder)
         callers = CallerHashes(b"" if receipts is None else receipts.secret(b"callers"))
         self._large = LargeWork()
-        self._large.busy = self._budget.in_use
         front = Front(
             self._endpoints,
             admission,

@@ -33,10 +33,6 @@ class TokenBudget:
         """A budget of its own, of a share of this one's tokens."""
         return TokenBudget(int(share * self._total))
 
-    def in_use(self) -> bool:
-        """Whether any request holds tokens."""
-        return self._used > 0
-
     @property
     def half_empty(self) -> bool:
         """Whether at most half of the budget is in use."""

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Protocol
 
 import msgspec
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -31,6 +31,7 @@ from gateway.request_context import new_request_id
 
 log = logging.getLogger(__name__)
 
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = (b"connection", b"close")
 
 
@@ -82,9 +83,14 @@ class AsgiExchange(RequestResponseCycle):
     _status = int(HTTPStatus.OK)
     _headers: Headers
     _is_chunked: bool | None = None  # not known yet
-    write: Callable[[bytes], None]
-    write_both: Callable[[bytes, bytes], None]
-    end: Callable[[], None]  # ends the connection, once the answer is out
+    connection: AnsweringConnection
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """ASGI's ``receive``; a caller that waits is told to send its body, behind what waits."""
+        if self.waiting_for_100_continue and not self.transport.is_closing():
+            self.waiting_for_100_continue = False
+            self.connection.write(_CONTINUE)
+        return await super().receive()
 
     async def send(self, message: ASGISendEvent) -> None:
         """ASGI's ``send``: keeps the head until the body, or its first part, is there."""
@@ -113,7 +119,7 @@ class AsgiExchange(RequestResponseCycle):
             head = head_of(self._status, self._headers)
         if self._is_chunked:
             body = (chunk_of(body) if body else b"") + (LAST_CHUNK if is_last else b"")
-        self.write_both(head, body)
+        self.connection.write_both(head, body)
         if is_last:
             self._finish()
 
@@ -122,14 +128,14 @@ class AsgiExchange(RequestResponseCycle):
         self.response_started = True
         if not self.keep_alive:
             answer = answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)
-        self.write(answer)
+        self.connection.write(answer)
         self._finish()
 
     def _finish(self) -> None:
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:
-            self.end()
+            self.connection.end()
         self.on_response()
 
 

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from time import monotonic, sleep, thread_time
+from time import thread_time
 from typing import Any, TypeVar
 
 from gateway.errors import (
@@ -38,8 +38,6 @@ _THREADS = 1
 # Of the thread: so the event loop, which wants a processor several times a request, has it at once.
 _NICENESS = 5
 _MOST_WAITING = 256
-_MOST_ASIDE_SECONDS = 0.005
-_LOOK_SECONDS = 0.0003
 # As of ``TokenBudget``: one busy key gets 80 % of all places, two 44 % each.
 _SHARE_OF_FREE = 4
 
@@ -98,7 +96,6 @@ class LargeWork:
         self._by_key: Counter[str | None] = Counter()
         self.waiting = 0
         self.spend: Callable[[RequestContext, float], None] | None = None
-        self.busy: Callable[[], bool] = lambda: False
 
     async def do(self, work: Callable[[], T], context: RequestContext | None = None) -> T:
         """What some work gives, which is done in a thread.
@@ -151,14 +148,7 @@ class LargeWork:
             turn.began = True
             self._idle -= 1
             done = partial(_on_loop, turn.result.get_loop(), partial(self._done, turn))
-            self._executor.submit(self._run, turn).add_done_callback(done)
-
-    def _run(self, turn: _Turn) -> Any:  # noqa: ANN401 - whatever the work gives
-        """Does the work, in a thread, as soon as no request waits for a short while."""
-        end = monotonic() + _MOST_ASIDE_SECONDS
-        while self.busy() and monotonic() < end:
-            sleep(_LOOK_SECONDS)
-        return turn.run()
+            self._executor.submit(turn.run).add_done_callback(done)
 
     def _done(self, turn: _Turn, future: Future[Any]) -> None:
         self._idle += 1

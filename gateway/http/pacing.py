@@ -1,11 +1,15 @@
-"""How much of a connection's bytes its parser reads in one turn of the event loop.
+"""How much of a connection's bytes is read and written in one turn of the event loop.
 
 A body may come in chunks of one byte, or a head in fields of none: each costs a call, so that one
 read of the socket would hold the loop for long. The parser is given such bytes in pieces, and what
-is left waits for the next turn. Nothing is read from the socket meanwhile.
+is left waits for the next turn. Nothing is read from the socket meanwhile. A body that comes as
+fast as it is read would hold the loop too, as libuv reads up to 32 times 256 KiB in one turn; and
+so would TLS with a long answer. Others get their turn between the pieces of both.
 """
 
 import asyncio
+from collections import deque
+from collections.abc import Callable
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
@@ -14,6 +18,12 @@ PIECE_BYTES = 8 * 1024
 # After this many calls of the parser in one turn, the next piece is for the next one. A body in one
 # part makes a call a piece, and never gets there.
 MOST_CALLS = 2048
+# After so much in one turn the next read is for the next one.
+MUCH_BYTES = 64 * 1024
+# A larger answer is written in pieces of so much: of one piece TLS makes a copy that it keeps.
+WRITTEN_PIECE_BYTES = 64 * 1024
+# Of an answer in one turn: half a millisecond's work of TLS.
+_TURN_BYTES = 256 * 1024
 
 
 class PacedFlow(FlowControl):
@@ -33,6 +43,13 @@ class PacedFlow(FlowControl):
         kept, self.unparsed = self.unparsed, b""
         return kept
 
+    def rest(self) -> bool:
+        """Reads no more in this turn; whether ``go_on`` has to follow in the next one."""
+        if self.read_paused or self._transport.is_closing():
+            return False
+        self._transport.pause_reading()
+        return True
+
     def go_on(self) -> None:
         """All that was kept is parsed: reads again, unless the application is behind."""
         if not self.read_paused and not self._transport.is_closing():
@@ -44,3 +61,92 @@ class PacedFlow(FlowControl):
             self.read_paused = False
         else:
             super().resume_reading()
+
+
+class PacedWriter:
+    """Gives a transport long answers in turns, and no more than it has room for.
+
+    While any of it waits, the flow says that nothing may be written.
+
+    Attributes:
+        waiting: bytes that the transport was not given yet.
+    """
+
+    __slots__ = ("_flow", "_is_full", "_loop", "_pieces", "_then", "_transport", "_turn", "waiting")
+
+    def __init__(
+        self, transport: asyncio.Transport, flow: FlowControl, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.waiting = 0
+        self._transport = transport
+        self._flow = flow
+        self._loop = loop
+        self._pieces: deque[bytes | memoryview] = deque()
+        self._is_full = False
+        self._turn: asyncio.Handle | None = None
+        self._then: Callable[[], None] | None = None
+
+    def write(self, data: bytes) -> None:
+        """Writes behind what waits; of a long answer the first piece now."""
+        if not self._pieces and len(data) <= WRITTEN_PIECE_BYTES:
+            self._transport.write(data)
+            return
+        view = memoryview(data)
+        starts = range(0, len(data), WRITTEN_PIECE_BYTES)
+        self._pieces.extend(view[start : start + WRITTEN_PIECE_BYTES] for start in starts)
+        self.waiting += len(data)
+        if self._turn is None:
+            self._write_on()
+
+    def then(self, work: Callable[[], None]) -> None:
+        """Does what is to come behind all that was written: now if nothing waits, or later."""
+        if self._pieces:
+            self._then = work
+        else:
+            work()
+
+    def pause(self) -> None:
+        """The transport has no room."""
+        self._is_full = True
+        self._flow.pause_writing()
+
+    def resume(self) -> None:
+        """It has room again."""
+        self._is_full = False
+        if self._pieces:
+            self._plan()
+        else:
+            self._flow.resume_writing()
+
+    def forget(self) -> None:
+        """The connection is lost, and what waits with it."""
+        self._pieces.clear()
+        self.waiting = 0
+        self._then = None
+        if self._turn is not None:
+            self._turn.cancel()
+
+    def _plan(self) -> None:
+        if self._turn is None and not self._is_full:
+            self._turn = self._loop.call_soon(self._write_on)
+
+    def _write_on(self) -> None:
+        self._turn = None
+        if self._transport.is_closing():
+            self.forget()
+            return
+        left = _TURN_BYTES
+        while self._pieces and left > 0 and not self._is_full:
+            piece = self._pieces.popleft()
+            left -= len(piece)
+            self.waiting -= len(piece)
+            self._transport.write(piece)
+        if self._pieces:
+            self._flow.pause_writing()
+            self._plan()
+            return
+        if not self._is_full:
+            self._flow.resume_writing()
+        if self._then is not None:
+            work, self._then = self._then, None
+            work()

@@ -15,6 +15,8 @@ import termios
 from collections import deque
 from typing import Protocol, cast
 
+from gateway.http.pacing import PacedWriter
+
 # Of ``struct tcp_info`` (linux/tcp.h): the bytes that the peer has acknowledged.
 _TCP_INFO = struct.Struct("=120xQ")
 _QUEUED = struct.Struct("=i")
@@ -31,11 +33,12 @@ class _Socket(Protocol):
 class Sending:
     """What one connection was given to send."""
 
-    __slots__ = ("_added", "_encrypted", "_long", "_transport", "written")
+    __slots__ = ("_added", "_encrypted", "_long", "_transport", "_writer", "written")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, writer: PacedWriter) -> None:
         self.written = 0
         self._transport = transport
+        self._writer = writer
         # Beginnings and ends, in all that was written, of what is long and not known to be out.
         self._long: deque[tuple[int, int]] = deque()
         # Bytes that the system took over beside what was written, as far as is known. What it took
@@ -47,7 +50,7 @@ class Sending:
             self._encrypted = self._added > 0
 
     def wrote(self, size: int) -> None:
-        """This many bytes more were given to the transport."""
+        """This many bytes more are given to the transport, of a long answer in turns."""
         if size > _LONG_BYTES:
             self._long.append((self.written, self.written + size))
         self.written += size
@@ -70,20 +73,23 @@ class Sending:
         if found:
             return found
         # Nothing yet, or the system does not tell.
-        return self.written - self._transport.get_write_buffer_size() - (self._queued() or 0)
+        return self.written - self._unwritten() - (self._queued() or 0)
 
     def unacknowledged(self) -> int:
         """Bytes that wait for the peer in the system, or in this process if that is not known."""
         found = self._queued()
-        return self._transport.get_write_buffer_size() if found is None else found
+        return self._unwritten() if found is None else found + self._writer.waiting
 
     def _left(self) -> int:
         taken_over = self._taken_over() if self._encrypted else None
         if taken_over is None:
-            return self._transport.get_write_buffer_size()
+            return self._unwritten()
         self._added = max(self._added, taken_over - self.written)
         left = self.written + self._added - taken_over
         return max(left, 1) if self._long and self.unacknowledged() else left
+
+    def _unwritten(self) -> int:
+        return self._transport.get_write_buffer_size() + self._writer.waiting
 
     def _taken_over(self) -> int | None:
         # In this order: what is acknowledged in between is missed, and not counted twice.

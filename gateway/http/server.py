@@ -12,7 +12,6 @@ ASGI, and its answer leaves in one write. Everything else goes to the parser and
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
@@ -31,7 +30,14 @@ from gateway.http.body import HttpLimits
 from gateway.http.connections import Connections, Waits, bound_unsent, drop_unsent, peer_of
 from gateway.http.exchanges import AsgiExchange, PostExchange, PostHandler, last_answer
 from gateway.http.heads import HeadFault, find_fault, too_large, too_many
-from gateway.http.pacing import MOST_CALLS, PIECE_BYTES, PacedFlow
+from gateway.http.pacing import (
+    MOST_CALLS,
+    MUCH_BYTES,
+    PIECE_BYTES,
+    WRITTEN_PIECE_BYTES,
+    PacedFlow,
+    PacedWriter,
+)
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.http.sending import Sending
 from gateway.http.untaken import AnswerBytes, HeldBytes, UntakenAnswers, untaken_of
@@ -42,12 +48,6 @@ CLIENT_GONE = "client gone"
 BODY_TIMEOUT = "body timeout"
 # A caller that takes less of a waiting answer than this in ``body_seconds`` takes none.
 _LEAST_TAKEN_BYTES = 16 * 1024
-# A larger answer is written in pieces of so much: of one piece TLS makes a copy that it keeps.
-_PIECE_BYTES = 64 * 1024
-# What comes at once of a body that comes as fast as it is read.
-_MUCH_BYTES = 64 * 1024
-# So much of a long answer is written in one turn of the event loop: about half a millisecond of TLS.
-_TURN_BYTES = 256 * 1024
 # Between two looks at whether the last answer of a connection is out; doubled up to the longest.
 _FIRST_LOOK_SECONDS = 0.01
 _LONGEST_LOOK_SECONDS = 0.5
@@ -173,8 +173,6 @@ class _BoundedProtocol(HttpToolsProtocol):
     _in_headers = False
     _reading = False
     _lingering = False
-    _ends = False  # once ``_unwritten`` is written
-    _is_full = False  # its transport, of what the caller has not taken
     _calls = 0  # of the parser in this turn, for what it read
     _body_bytes = 0  # that arrived in the time of ``_deadline``
 
@@ -183,8 +181,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = PacedFlow(transport)
         self._parts: list[bytes] = []  # of a body, of this turn
-        self._unwritten: deque[bytes | memoryview] = deque()  # of long answers
-        self._sending = Sending(transport)
+        self._writer = PacedWriter(transport, self.flow, self.loop)
+        self._sending = Sending(transport, self._writer)
         peer = peer_of(transport.get_extra_info("peername"))
         if self.open_connections.admit(self, peer):
             self._arm(self.bounds.header_seconds)
@@ -200,7 +198,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._untaken = None
         self.untaken_answers.release(self)
         self._held = None
-        self._unwritten.clear()
+        self._writer.forget()
         if self._held_timer is not None:
             self._held_timer.cancel()
         self.pipeline.clear()
@@ -257,54 +255,23 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._sending.wrote(len(data))
-        if not self._unwritten and len(data) <= _PIECE_BYTES:
-            self.transport.write(data)
-        else:
-            waits = bool(self._unwritten)
-            view = memoryview(data)
-            starts = range(0, len(data), _PIECE_BYTES)
-            self._unwritten.extend(view[start : start + _PIECE_BYTES] for start in starts)
-            if not waits:
-                self._write_on()
+        self._writer.write(data)
         if self._sending.left():
             if self._untaken is None:
                 self._watch()
             self.untaken_answers.hold(self)
 
-    def _write_on(self) -> None:
-        """Writes what its transport has room for, and in one turn no more than others can wait."""
-        left = _TURN_BYTES
-        while self._unwritten and left > 0 and not self._is_full:
-            piece = self._unwritten.popleft()
-            self.transport.write(piece)
-            left -= len(piece)
-        if self._unwritten:
-            self.flow.pause_writing()
-            if not self._is_full:
-                self.loop.call_soon(self._write_on)
-            return
-        if not self._is_full:
-            self.flow.resume_writing()
-        if self._ends:
-            self._ends = False
-            self.end()
-
     def pause_writing(self) -> None:
-        """Its transport has no room."""
-        self._is_full = True
-        super().pause_writing()
+        """The transport has no room."""
+        self._writer.pause()
 
     def resume_writing(self) -> None:
-        """Its transport has room again."""
-        self._is_full = False
-        if self._unwritten:
-            self._write_on()
-        else:
-            super().resume_writing()
+        """It has room again."""
+        self._writer.resume()
 
     def write_both(self, head: bytes, body: bytes) -> None:
         """Writes an answer at once, or of a long one no copy."""
-        if len(body) <= _PIECE_BYTES:
+        if not head or len(body) <= WRITTEN_PIECE_BYTES:
             self.write(head + body)
         else:
             self.write(head)
@@ -332,8 +299,8 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes a plain POST, or leaves the bytes to the parser."""
-        if len(data) >= _MUCH_BYTES:
-            self._let_others_read()
+        if len(data) >= MUCH_BYTES and self.flow.rest():
+            self.loop.call_soon(self._read_on)
         if self._lingering:
             return
         if self.flow.unparsed:
@@ -356,12 +323,6 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._hold(_Held(head, data, self.loop.time() if held is None else held.since))
         else:
             self._parse(data)
-
-    def _let_others_read(self) -> None:
-        """Reads no more in this turn: else libuv reads up to 32 times 256 KiB from a fast caller."""
-        if not self.flow.read_paused and not self.transport.is_closing():
-            self.transport.pause_reading()
-            self.loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
         if not self.flow.unparsed:
@@ -528,9 +489,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             ),
             on_response=self.on_response_complete,
         )
-        self.cycle.write = self.write
-        self.cycle.write_both = self.write_both
-        self.cycle.end = self.end
+        self.cycle.connection = self
         if before is None or before.response_complete:
             # A refusal here needs no task and does not wait for the body.
             refusal = None
@@ -644,8 +603,10 @@ class _BoundedProtocol(HttpToolsProtocol):
         once nothing does. ``_untaken`` bounds that.
         """
         self.pipeline.clear()
-        if self._unwritten:
-            self._ends = True
+        if self._writer.waiting:
+            self._lingering = True
+            self._disarm()
+            self._writer.then(self.end)
         elif not self.transport.can_write_eof() and self._sending.left():
             self._lingering = True
             self._disarm()
@@ -657,6 +618,9 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._arm(self.bounds.body_seconds)
         else:
             self.transport.close()
+
+    def _close(self) -> None:
+        self._writer.then(self.transport.close)
 
     def _close_once_out(self, seconds: float) -> None:
         """Closes it if its last answer is out, or looks again after a time."""
@@ -685,7 +649,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         ):
             self._arm(self.bounds.body_seconds)  # a file's, which comes as fast as others may
         elif self._lingering:
-            self.transport.close()
+            self._close()
         elif self._in_headers or self.pipeline:
             what = "headers" if self._in_headers else "body"
             message = f"The {what} did not arrive in time."
@@ -693,7 +657,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         elif self._running is not None and not self._running.done():
             self._running.cancel(BODY_TIMEOUT)
         else:
-            self.transport.close()
+            self._close()
 
     def _refuse(
         self, status: HTTPStatus, code: str, message: str, end: Callable[[], None] | None = None
@@ -720,7 +684,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             return
         if not breaks_off or not self.cycle.response_started:
             self.write(last_answer(status, code, message))
-        (end or self.transport.close)()
+        (end or self._close)()
 
     def _end_after_answers(self) -> None:
         """Reads no more, and ends the connection with the answer to the newest request."""

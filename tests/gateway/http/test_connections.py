@@ -169,7 +169,8 @@ async def test_what_a_slow_caller_has_taken_is_what_its_own_system_acknowledged(
 ) -> None:
     """What waits in this process may not get less in all that time: systems take it in pieces."""
     connected = Connected(HttpLimits(body_seconds=10))
-    sending = connected.protocol._sending = Slow(connected.transport)
+    protocol = connected.protocol
+    sending = protocol._sending = Slow(connected.transport, protocol._writer)
     sending.rate, sending.loop = rate, connected.loop
     connected.ask()
     connected.loop.advance(60)

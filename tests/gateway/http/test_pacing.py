@@ -1,16 +1,20 @@
-"""What the parser reads over several turns of the loop is what it would have read in one."""
+"""What is read or written over several turns of the loop is what it would have been in one."""
 
+import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 from front_fakes import FakePredictor
 from front_server import Served, serving
 from hypothesis import given
 from hypothesis import strategies as st
+from uvicorn.protocols.http.flow_control import FlowControl
 
 from gateway.http.body import HttpLimits
+from gateway.http.pacing import PacedFlow, PacedWriter
 
 _HEAD = b"POST /endpoints/sentiment HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 _LAST = b"GET /v2/health/live HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
@@ -62,3 +66,176 @@ def test_bodies_in_small_chunks_are_read_whole_one_after_the_other(
 def test_a_malformed_chunk_behind_many_small_ones_is_refused(served: Served) -> None:
     data = _HEAD + b"1\r\na\r\n" * 20_000 + b"no size\r\n"
     assert answers(served, data).startswith(b"HTTP/1.1 400 ")
+
+
+class Turns:
+    """A loop's turns, which a test takes."""
+
+    def __init__(self) -> None:
+        self.next: list[asyncio.Handle] = []
+
+    def call_soon(self, work: Callable[[], None]) -> asyncio.Handle:
+        handle = asyncio.Handle(work, (), cast("asyncio.AbstractEventLoop", self))
+        self.next.append(handle)
+        return handle
+
+    def get_debug(self) -> bool:
+        return False
+
+    def take(self) -> None:
+        """One of them."""
+        turn, self.next = self.next, []
+        for handle in turn:
+            if not handle.cancelled():
+                handle._run()
+
+
+class Transport:
+    """Takes what is written; has no room from some bytes on until a test makes it."""
+
+    def __init__(self) -> None:
+        self.taken = bytearray()
+        self.room = 1 << 30
+        self.paused = False
+        self.closing = False
+        self.writer: PacedWriter
+
+    def write(self, data: bytes) -> None:
+        assert not self.closing
+        self.taken += data
+        self.room -= len(data)
+        if self.room <= 0:
+            self.writer.pause()
+
+    def make_room(self, room: int) -> None:
+        if self.room <= 0 < room:
+            self.room = room
+            self.writer.resume()
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+def writing() -> tuple[PacedWriter, Transport, Turns, FlowControl]:
+    transport, turns = Transport(), Turns()
+    as_transport = cast("asyncio.Transport", transport)
+    flow = FlowControl(as_transport)
+    writer = PacedWriter(as_transport, flow, cast("asyncio.AbstractEventLoop", turns))
+    transport.writer = writer
+    return writer, transport, turns, flow
+
+
+TURN = 256 * 1024
+SIZES = st.one_of(st.integers(0, 2000), st.integers(60_000, 70_000), st.integers(0, 1_000_000))
+
+
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("write"), SIZES),
+            st.tuples(st.just("turn"), st.just(0)),
+            st.tuples(st.just("room"), SIZES),
+        ),
+        max_size=20,
+    ),
+    room=SIZES,
+)
+def test_what_is_written_comes_whole_and_in_order_whatever_room_there_is(
+    steps: list[tuple[str, int]], room: int
+) -> None:
+    writer, transport, turns, flow = writing()
+    transport.room = room + 1
+    told = bytearray()
+    for number, (step, size) in enumerate(steps):
+        if step == "write":
+            data = bytes([number % 256]) * size
+            told += data
+            writer.write(data)
+        elif step == "turn":
+            before = len(transport.taken)
+            turns.take()
+            assert len(transport.taken) - before <= TURN
+        else:
+            transport.make_room(size)
+        assert bytes(transport.taken) == bytes(told[: len(transport.taken)])
+        assert writer.waiting == len(told) - len(transport.taken)
+        assert flow.write_paused or (writer.waiting == 0 and transport.room > 0)
+        assert len(turns.next) <= 1
+        assert turns.next or not writer.waiting or transport.room <= 0  # somebody goes on
+    done: list[int] = []
+    writer.then(lambda: done.append(len(transport.taken)))
+    transport.make_room(1 << 30)
+    for _ in range(len(told) // TURN + 2):
+        turns.take()
+    assert transport.taken == told
+    assert done == [len(told)]
+    assert not flow.write_paused
+    assert not turns.next
+
+
+def test_what_a_lost_connection_still_had_to_write_is_forgotten() -> None:
+    writer, transport, turns, _ = writing()
+    writer.write(bytes(1_000_000))
+    writer.then(lambda: pytest.fail("the connection is lost"))
+    transport.closing = True
+    turns.take()
+    assert writer.waiting == 0
+    writer.forget()
+    turns.take()
+    assert len(transport.taken) == TURN
+
+
+def test_nothing_is_read_after_much_until_others_had_their_turn() -> None:
+    transport = Transport()
+    flow = PacedFlow(cast("asyncio.Transport", transport))
+    assert flow.rest()
+    paused = [transport.paused]
+    flow.go_on()
+    paused.append(transport.paused)
+    flow.pause_reading()  # the application is behind
+    assert not flow.rest()
+    flow.go_on()
+    paused.append(transport.paused)
+    assert paused == [True, False, True]
+
+
+def test_a_caller_that_sends_as_fast_as_it_can_gets_one_read_a_turn(served: Served) -> None:
+    size = 8_000_000  # more than the route takes: what comes is dropped
+    head = b"POST /endpoints/nobody HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % size
+    with socket.create_connection(("127.0.0.1", served.port), 60) as connection:
+        connection.sendall(head + bytes(size))
+        found = connection.recv(65536)
+        assert found.startswith(b"HTTP/1.1 404 ")
+        connection.sendall(_LAST)
+        while part := connection.recv(65536):
+            found += part
+    assert found.endswith(b'{"live":true}')
+
+
+def test_who_waits_to_send_is_told_behind_a_long_answer_before_it(served: Served) -> None:
+    long = "x" * 3_000_000
+    text = {"name": "TEXT", "datatype": "BYTES", "shape": [1], "data": ["good"]}
+    body = json.dumps({"id": long, "inputs": [text]}).encode()
+    head = b"POST /v2/models/sentiment/infer HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n"
+    second = json.dumps({"inputs": "good"}).encode()
+    waits = b"POST /endpoints/sentiment HTTP/1.1\r\nhost: a\r\nexpect: 100-continue\r\n"
+    waits += b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(second)
+    with socket.create_connection(("127.0.0.1", served.port), 60) as connection:
+        connection.sendall(head % len(body) + body + waits)
+        found = b""
+        while b"100 Continue" not in found:
+            found += connection.recv(65536)
+        before, _, rest = found.partition(b"HTTP/1.1 100 Continue\r\n\r\n")
+        first = before.partition(b"\r\n\r\n")[2]
+        assert json.loads(first)["id"] == long
+        assert rest == b""
+        connection.sendall(second)
+        while part := connection.recv(65536):
+            rest += part
+    assert rest.startswith(b"HTTP/1.1 200 OK")

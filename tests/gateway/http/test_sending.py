@@ -11,7 +11,9 @@ from typing import Any
 import certificates
 import pytest
 import uvloop
+from uvicorn.protocols.http.flow_control import FlowControl
 
+from gateway.http.pacing import PacedWriter
 from gateway.http.sending import Sending
 
 pytestmark = pytest.mark.slow
@@ -27,12 +29,20 @@ class Server(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
-        self.sending = Sending(transport)
+        flow = FlowControl(transport)
+        self.writer = PacedWriter(transport, flow, asyncio.get_running_loop())
+        self.sending = Sending(transport, self.writer)
         self.made.set()
 
     def write(self, size: int) -> None:
-        self.transport.write(bytes(size))
         self.sending.wrote(size)
+        self.writer.write(bytes(size))
+
+    def pause_writing(self) -> None:
+        self.writer.pause()
+
+    def resume_writing(self) -> None:
+        self.writer.resume()
 
 
 @asynccontextmanager
@@ -162,7 +172,7 @@ def test_what_waits_for_its_first_acknowledgement_is_not_taken(tmp_path: Path) -
         async with connection(tmp_path, tls=False) as (server, caller):
             server.write(4 * MEGABYTE)
             # A caller's first acknowledgement may come after that, which takes a slow line.
-            sending = Unheard(server.transport)
+            sending = Unheard(server.transport, server.writer)
             sending.wrote(4 * MEGABYTE)
             assert sending.acknowledged() < ROOM
             await take(caller, 4 * MEGABYTE)
@@ -177,6 +187,7 @@ async def test_of_a_connection_that_is_closed_the_transport_tells() -> None:
 
     with socket.socket() as gone:
         transport = Closed({"socket": gone, "sslcontext": object()})
-    sending = Sending(transport)
+    flow, loop = FlowControl(transport), asyncio.get_running_loop()
+    sending = Sending(transport, PacedWriter(transport, flow, loop))
     sending.wrote(10)
     assert (sending.left(), sending.acknowledged(), sending.unacknowledged()) == (7, 3, 7)
