@@ -43,6 +43,9 @@ class Loop:
         self.timers.append(Timer(self.now + seconds, ring))
         return self.timers[-1]
 
+    def call_soon(self, ring: Callable[[], None]) -> Timer:
+        return self.call_later(0, ring)
+
     def create_task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
         self.running.append(work)
         self.go_on()
@@ -78,6 +81,8 @@ class Transport(asyncio.Transport):
         self.written = b""
         self.closed = False
         self.aborted = False
+        self.half_closed = False
+        self.reads = True
         self.untaken = 0  # bytes that the caller has not taken
         self.half_closes = True  # which TLS does not
 
@@ -96,11 +101,17 @@ class Transport(asyncio.Transport):
     def can_write_eof(self) -> bool:
         return self.half_closes
 
+    def write_eof(self) -> None:
+        self.half_closed = True
+
     def is_closing(self) -> bool:
         return self.closed
 
+    def pause_reading(self) -> None:
+        self.reads = False
+
     def resume_reading(self) -> None:
-        pass
+        self.reads = True
 
 
 class Answers:
@@ -108,6 +119,7 @@ class Answers:
 
     active = draining = False
     slow = False
+    body = b"{}"
 
     def __init__(self) -> None:
         self.plain: list[PlainPost] = []
@@ -122,7 +134,7 @@ class Answers:
         self.plain.append(post)
         if self.slow:
             await asyncio.sleep(0)
-        send(Reply(b"{}"), "id")
+        send(Reply(self.body), "id")
 
     async def answer_asgi(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application for all other requests: answers before it has read a body."""

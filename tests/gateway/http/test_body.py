@@ -179,6 +179,39 @@ async def test_bodies_that_grow_by_decompression_count_as_large_as_they_may_beco
     assert await one()  # the room comes back
 
 
+STEP = 256 * 1024
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, raw_deflate])
+async def test_what_ends_about_where_a_step_does_is_read_whole(
+    monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]
+) -> None:
+    """Of zlib's input nothing may be left while of its output some is."""
+    asked: list[int] = []
+    real = zlib.decompressobj
+
+    class Inflating:
+        def __init__(self, window: int) -> None:
+            self._stream = real(window)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._stream, name)
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            asked.append(most)
+            return self._stream.decompress(data, most)
+
+    monkeypatch.setattr(zlib, "decompressobj", Inflating)
+    limits = HttpLimits(max_body_bytes=3 * STEP)
+    encoding = "gzip" if compress is gzip.compress else "deflate"
+    ends = STEP // 2, STEP // 2 + STEP  # the first step is half a one, on the event loop
+    for size in [end + more for end in ends for more in range(-1, 260, 9)]:
+        body = b"a" * size
+        found = await read(compress(body), limits=limits, content_encoding=encoding)
+        assert found == body
+    assert max(asked) <= STEP
+
+
 async def test_a_large_compressed_body_is_read_whole() -> None:
     limits = HttpLimits(max_body_bytes=1_000_000)
     data = bytes(range(250)) * 4000
