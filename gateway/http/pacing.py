@@ -87,10 +87,7 @@ class PacedWriter:
         self._then: Callable[[], None] | None = None
 
     def write(self, data: bytes) -> None:
-        """Writes behind what waits; of a long answer the first piece now."""
-        if not self._pieces and len(data) <= WRITTEN_PIECE_BYTES:
-            self._transport.write(data)
-            return
+        """Writes behind what waits; of a long answer the first pieces now."""
         view = memoryview(data)
         starts = range(0, len(data), WRITTEN_PIECE_BYTES)
         self._pieces.extend(view[start : start + WRITTEN_PIECE_BYTES] for start in starts)

@@ -255,7 +255,10 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._sending.wrote(len(data))
-        self._writer.write(data)
+        if self._writer.waiting or len(data) > WRITTEN_PIECE_BYTES:
+            self._writer.write(data)
+        else:
+            self.transport.write(data)
         if self._sending.left():
             if self._untaken is None:
                 self._watch()
