@@ -4,14 +4,13 @@ An answer goes out in a single write if it is whole. The one that is the last of
 says so, and ends it.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Protocol
 
 import msgspec
-from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -31,7 +30,6 @@ from gateway.request_context import new_request_id
 
 log = logging.getLogger(__name__)
 
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE = (b"connection", b"close")
 
 
@@ -54,7 +52,6 @@ class AnsweringConnection(Protocol):
     """The connection that an answer is written to."""
 
     post_handler: PostHandler
-    transport: asyncio.Transport
 
     @property
     def flow(self) -> FlowControl:
@@ -68,6 +65,12 @@ class AnsweringConnection(Protocol):
 
     def end(self) -> None:
         """Ends it once what was written is out."""
+
+    def close(self) -> None:
+        """Closes it behind what was written."""
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or is being closed."""
 
     def on_response_complete(self) -> None:
         """The answer is whole."""
@@ -83,14 +86,7 @@ class AsgiExchange(RequestResponseCycle):
     _status = int(HTTPStatus.OK)
     _headers: Headers
     _is_chunked: bool | None = None  # not known yet
-    connection: AnsweringConnection
-
-    async def receive(self) -> ASGIReceiveEvent:
-        """ASGI's ``receive``; a caller that waits is told to send its body, behind what waits."""
-        if self.waiting_for_100_continue and not self.transport.is_closing():
-            self.waiting_for_100_continue = False
-            self.connection.write(_CONTINUE)
-        return await super().receive()
+    connection: AnsweringConnection  # for uvicorn the transport, too
 
     async def send(self, message: ASGISendEvent) -> None:
         """ASGI's ``send``: keeps the head until the body, or its first part, is there."""
@@ -180,7 +176,7 @@ class PostExchange:
             await self._connection.post_handler.answer_post(self._post, self._send, self._stream)
         except Exception:
             log.exception("a bug: a reply could not be sent")
-            self._connection.transport.close()
+            self._connection.close()
 
     def _send(self, reply: Reply, request_id: str) -> None:
         if self.disconnected:
@@ -200,7 +196,7 @@ class PostExchange:
         async for part in reply.chunks:
             if connection.flow.write_paused:
                 await connection.flow.drain()
-            if connection.transport.is_closing():
+            if connection.is_closing():
                 return
             connection.write(chunk_of(part))
         connection.write(LAST_CHUNK)

@@ -70,14 +70,18 @@ class PacedWriter:
 
     Attributes:
         waiting: bytes that the transport was not given yet.
+        on_given: is called once it was given all.
     """
 
-    __slots__ = ("_flow", "_is_full", "_loop", "_pieces", "_then", "_transport", "_turn", "waiting")
+    __slots__ = (
+        "_flow", "_is_full", "_loop", "_pieces", "_then", "_transport", "_turn", "on_given", "waiting",
+    )  # fmt: skip
 
     def __init__(
         self, transport: asyncio.Transport, flow: FlowControl, loop: asyncio.AbstractEventLoop
     ) -> None:
         self.waiting = 0
+        self.on_given: Callable[[], None] = lambda: None
         self._transport = transport
         self._flow = flow
         self._loop = loop
@@ -115,11 +119,17 @@ class PacedWriter:
         else:
             self._flow.resume_writing()
 
+    def flush(self) -> None:
+        """Gives the transport all that waits, before it is closed by others."""
+        while self._pieces:
+            self._give()
+
     def forget(self) -> None:
         """The connection is lost, and what waits with it."""
         self._pieces.clear()
         self.waiting = 0
         self._then = None
+        self.on_given = lambda: None
         if self._turn is not None:
             self._turn.cancel()
 
@@ -134,16 +144,20 @@ class PacedWriter:
             return
         left = _TURN_BYTES
         while self._pieces and left > 0 and not self._is_full:
-            piece = self._pieces.popleft()
-            left -= len(piece)
-            self.waiting -= len(piece)
-            self._transport.write(piece)
+            left -= self._give()
         if self._pieces:
             self._flow.pause_writing()
             self._plan()
             return
         if not self._is_full:
             self._flow.resume_writing()
+        self.on_given()
         if self._then is not None:
             work, self._then = self._then, None
             work()
+
+    def _give(self) -> int:
+        piece = self._pieces.popleft()
+        self.waiting -= len(piece)
+        self._transport.write(piece)
+        return len(piece)

@@ -85,7 +85,7 @@ class Sending:
         if taken_over is None:
             return self._unwritten()
         self._added = max(self._added, taken_over - self.written)
-        left = self.written + self._added - taken_over
+        left = max(self.written + self._added - taken_over, self._writer.waiting)
         return max(left, 1) if self._long and self.unacknowledged() else left
 
     def _unwritten(self) -> int:

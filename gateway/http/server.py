@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import unquote
 
 import httptools
@@ -182,6 +182,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self.flow = PacedFlow(transport)
         self._parts: list[bytes] = []  # of a body, of this turn
         self._writer = PacedWriter(transport, self.flow, self.loop)
+        self._writer.on_given = self._all_given
         self._sending = Sending(transport, self._writer)
         peer = peer_of(transport.get_extra_info("peername"))
         if self.open_connections.admit(self, peer):
@@ -237,6 +238,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.abort()
             return
         found = self.transport.get_extra_info("socket")
+        self._writer.flush()
         if found is not None:
             with suppress(OSError):
                 bound_unsent(found.fileno(), self.bounds.body_seconds)
@@ -263,6 +265,14 @@ class _BoundedProtocol(HttpToolsProtocol):
             if self._untaken is None:
                 self._watch()
             self.untaken_answers.hold(self)
+
+    def _all_given(self) -> None:
+        if not self._sending.left():
+            self.untaken_answers.release(self)
+
+    def eof_received(self) -> None:
+        """The caller sends no more, and the loop closes its connection behind what was written."""
+        self._writer.flush()
 
     def pause_writing(self) -> None:
         """The transport has no room."""
@@ -475,7 +485,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         before, app = self.cycle, self.app
         self.cycle = AsgiExchange(
             scope=self.scope,
-            transport=self.transport,
+            transport=cast("asyncio.Transport", self),
             flow=self.flow,
             logger=self.logger,
             access_logger=self.access_logger,
@@ -606,15 +616,21 @@ class _BoundedProtocol(HttpToolsProtocol):
         once nothing does. ``_untaken`` bounds that.
         """
         self.pipeline.clear()
+        self._end_behind(partial(self._end, lingers=self._reading or self._lingering))
+
+    def _end_behind(self, end: Callable[[], None]) -> None:
+        """Ends the connection in a way, once all is given to the transport; reads nothing more."""
         if self._writer.waiting:
             self._lingering = True
             self._disarm()
-            self._writer.then(self.end)
-        elif not self.transport.can_write_eof() and self._sending.left():
+        self._writer.then(end)
+
+    def _end(self, *, lingers: bool) -> None:
+        if not self.transport.can_write_eof() and self._sending.left():
             self._lingering = True
             self._disarm()
             self._close_once_out(_FIRST_LOOK_SECONDS)
-        elif (self._reading or self._lingering) and self.transport.can_write_eof():
+        elif lingers and self.transport.can_write_eof():
             self._lingering = True
             self.transport.write_eof()
             self._disarm()
@@ -622,8 +638,13 @@ class _BoundedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _close(self) -> None:
-        self._writer.then(self.transport.close)
+    def close(self) -> None:
+        """Closes it behind what was written. For an exchange, it is the transport."""
+        self._end_behind(self.transport.close)
+
+    def is_closing(self) -> bool:
+        """Whether its transport is."""
+        return self.transport.is_closing()
 
     def _close_once_out(self, seconds: float) -> None:
         """Closes it if its last answer is out, or looks again after a time."""
@@ -652,7 +673,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         ):
             self._arm(self.bounds.body_seconds)  # a file's, which comes as fast as others may
         elif self._lingering:
-            self._close()
+            self.close()
         elif self._in_headers or self.pipeline:
             what = "headers" if self._in_headers else "body"
             message = f"The {what} did not arrive in time."
@@ -660,7 +681,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         elif self._running is not None and not self._running.done():
             self._running.cancel(BODY_TIMEOUT)
         else:
-            self._close()
+            self.close()
 
     def _refuse(
         self, status: HTTPStatus, code: str, message: str, end: Callable[[], None] | None = None
@@ -687,7 +708,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             return
         if not breaks_off or not self.cycle.response_started:
             self.write(last_answer(status, code, message))
-        (end or self._close)()
+        (end or self.close)()
 
     def _end_after_answers(self) -> None:
         """Reads no more, and ends the connection with the answer to the newest request."""

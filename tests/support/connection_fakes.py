@@ -120,6 +120,7 @@ class Answers:
     active = draining = False
     slow = False
     body = b"{}"
+    fails = False  # once an answer has begun
 
     def __init__(self) -> None:
         self.plain: list[PlainPost] = []
@@ -142,6 +143,8 @@ class Answers:
         self.parsed.append(scope["path"])
         headers = [(b"content-length", b"2")]
         await send({"type": "http.response.start", "status": 201, "headers": headers})
+        if self.fails:
+            raise RuntimeError("it can't go on")
         await send({"type": "http.response.body", "body": b"{}"})
 
 

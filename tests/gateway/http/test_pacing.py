@@ -250,8 +250,10 @@ async def test_a_long_last_answer_goes_out_whole_and_nothing_is_asked_behind_it(
     head, _, body = transport.written.partition(b"\r\n\r\n")
     assert b"connection: close" in head
     assert body == answers.body
-    connected.loop.advance(60)
+    if not half_closes:  # it looks again whether the caller has all
+        connected.loop.advance(1)
     assert [*closed, transport.closed] == [False, True]
+    assert not transport.half_closed
     assert len(answers.plain) == 1
     assert answers.parsed == []
 
@@ -261,14 +263,49 @@ async def test_what_is_no_request_behind_a_long_answer_is_refused_behind_it() ->
     transport, answers = connected.transport, connected.answers
     answers.body = bytes(TURN * 3)
     connected.ask()
-    connected.protocol.data_received(b"\x00 no request\r\n\r\n")
+    for _ in range(3):
+        connected.protocol.data_received(b"\x00 no request\r\n\r\n" * 1000)
     assert len(transport.written) < TURN + WRITTEN_PIECE_BYTES
     closed = [transport.closed]
     connected.loop.advance(0)
     body, _, refusal = transport.written.partition(b"\r\n\r\n")[2].partition(b"HTTP/1.1 400 ")
     assert body == answers.body
     assert b"connection: close" in refusal
+    assert b"HTTP/1.1" not in refusal
     assert [*closed, transport.closed] == [False, True]
+
+
+async def test_who_sends_no_more_has_what_was_written() -> None:
+    """The loop closes a connection once its caller has: what the transport has goes out."""
+    connected = Connected(HttpLimits())
+    connected.answers.body = bytes(TURN * 3)
+    connected.ask()
+    connected.protocol.eof_received()
+    assert connected.transport.written.endswith(connected.answers.body)
+
+
+async def test_a_request_that_fails_cuts_no_answer_before_it() -> None:
+    connected = Connected(HttpLimits())
+    transport, answers = connected.transport, connected.answers
+    answers.body = bytes(TURN * 3)
+    connected.ask()
+    answers.fails = True
+    connected.protocol.data_received(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    closed = [transport.closed]
+    connected.loop.advance(0)
+    connected.loop.go_on()
+    connected.loop.advance(0)
+    assert transport.written.partition(b"\r\n\r\n")[2].startswith(answers.body)
+    assert [*closed, transport.closed] == [False, True]
+
+
+async def test_an_answer_that_is_out_is_held_no_longer() -> None:
+    connected = Connected(HttpLimits())
+    connected.answers.body = bytes(TURN * 3)
+    connected.ask()
+    held = [len(connected.protocol.untaken_answers)]
+    connected.loop.advance(0)
+    assert [*held, len(connected.protocol.untaken_answers)] == [1, 0]
 
 
 def test_who_waits_to_send_is_told_behind_a_long_answer_before_it(served: Served) -> None:
