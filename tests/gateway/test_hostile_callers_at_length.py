@@ -35,15 +35,12 @@ import certificates
 import httpx
 import pytest
 from gateway_process import Running, gateway_at, lay_out_packages, put
-from gateway_world import endpoint_of, manifest_of, text_of
+from gateway_world import endpoint_of, of_three_tasks, text_of
 from hostile_callers import ATTACKED, BESIDE, NICENESS, PAUSES, QUIET, turn_at
 from prometheus_client.parser import text_string_to_metric_families
 from soak_record import record
 
 from contracts.gateway_metrics import REQUESTS
-from contracts.manifest import Manifest
-from contracts.tasks import Task
-from contracts.tensors import Datatype, TensorSpec
 
 pytestmark = [pytest.mark.soak, pytest.mark.real, pytest.mark.timeout(7200)]
 
@@ -107,20 +104,6 @@ class Earnest:
             status = 0
         self.statuses[status] += 1
         self.seconds.setdefault(f"{part} {kind}", []).append(time.monotonic() - began)
-
-
-def manifests() -> tuple[Manifest, ...]:
-    vectors = TensorSpec(name="embedding", datatype=Datatype.FP32, shape=(-1, 2))
-    embedder = manifest_of(model="minilm", task=Task.TEXT_EMBEDDING, labels=())
-    return (
-        manifest_of(),
-        embedder.model_copy(update={"dimension": 2, "outputs": (vectors,)}),
-        manifest_of(
-            model="topics",
-            task=Task.ZERO_SHOT_CLASSIFICATION,
-            labels=("entailment", "not_entailment"),
-        ),
-    )
 
 
 def megabytes(running: Running) -> float:
@@ -194,7 +177,7 @@ def statuses_in(metrics: str) -> dict[str, int]:
 
 
 async def test_hostile_callers_with_keys_delay_no_other_caller(tmp_path: Path) -> None:
-    for ref in lay_out_packages(tmp_path, *manifests()):
+    for ref in lay_out_packages(tmp_path, *of_three_tasks()):
         put(tmp_path, endpoint_of(ref, name=ref.model))
     certificate, secret = certificates.write(tmp_path, "gateway")
     keys = tmp_path / "keys"

@@ -110,6 +110,20 @@ def manifest_of(
     )
 
 
+def of_three_tasks() -> tuple[Manifest, ...]:
+    """A classifier, an embedder (``minilm``) and one of labels that callers give (``topics``)."""
+    vectors = TensorSpec(name="embedding", datatype=Datatype.FP32, shape=(-1, 2))
+    embedder = manifest_of(model="minilm", task=Task.TEXT_EMBEDDING, labels=())
+    return (
+        manifest_of(),
+        embedder.model_copy(update={"dimension": 2, "outputs": (vectors,)}),
+        manifest_of(
+            model="topics",
+            task=Task.ZERO_SHOT_CLASSIFICATION,
+            labels=("entailment", "not_entailment"),
+        ),
+    )
+
 def model_of(
     version: str = "1",
     *,
