@@ -74,7 +74,8 @@ class PacedWriter:
     """
 
     __slots__ = (
-        "_flow", "_is_full", "_loop", "_pieces", "_then", "_transport", "_turn", "on_given", "waiting",
+        "_flow", "_is_full", "_loop", "_pieces", "_then", "_transport", "_turn",
+        "on_given", "waiting",
     )  # fmt: skip
 
     def __init__(

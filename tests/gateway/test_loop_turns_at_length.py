@@ -24,6 +24,7 @@ from gateway_process import gateway_at, lay_out_packages, put
 from gateway_world import endpoint_of, of_three_tasks
 from hostile_callers import ATTACKED, ATTACKS, BESIDE, QUIET, Attack, Plan
 from soak_record import record
+from waiting import until
 
 pytestmark = [pytest.mark.soak, pytest.mark.real, pytest.mark.timeout(7200)]
 
@@ -33,12 +34,11 @@ ATTACKERS = ("mallory", "trudy", "eve")
 TIMED_APART = {"slow_bodies"}  # waits more than it sends
 
 
-async def told(file: Path, pid: int) -> list[float]:
+def told(file: Path, pid: int) -> list[float]:
     """How late each tick was since the last call, milliseconds."""
     file.unlink(missing_ok=True)
     os.kill(pid, signal.SIGUSR1)
-    while not file.exists():  # noqa: ASYNC110 - nobody is told of it
-        await asyncio.sleep(0.02)
+    until("the gateway told", 60, file.exists)
     found: list[float] = json.loads(file.read_text(encoding="utf-8"))
     return found
 
@@ -85,9 +85,9 @@ async def test_how_late_the_event_loop_comes_under_each_attack(tmp_path: Path) -
         )  # fmt: skip
         pid = run.process.pid
         await asyncio.sleep(min(5.0, SECONDS))  # what is made once is made
-        await told(file, pid)
+        await asyncio.to_thread(told, file, pid)
         await asyncio.sleep(SECONDS)
-        found[QUIET] = figures_of(await told(file, pid), 0)
+        found[QUIET] = figures_of(await asyncio.to_thread(told, file, pid), 0)
         for kind in ATTACKS:
             if kind.__name__ in TIMED_APART:
                 continue
@@ -104,9 +104,9 @@ async def test_how_late_the_event_loop_comes_under_each_attack(tmp_path: Path) -
                         kind(attack, chance)
                         time.sleep(PAUSE_SECONDS)
 
-                await told(file, pid)
+                await asyncio.to_thread(told, file, pid)
                 await asyncio.to_thread(repeat)
-                late = await told(file, pid)
+                late = await asyncio.to_thread(told, file, pid)
             found[kind.__name__] = figures_of(late, sum(attack.done.values()))
         alive = run.process.returncode is None
         log.cancel()

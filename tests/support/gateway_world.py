@@ -124,6 +124,7 @@ def of_three_tasks() -> tuple[Manifest, ...]:
         ),
     )
 
+
 def model_of(
     version: str = "1",
     *,
