@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 from time import monotonic
 
-from echo_engine import EchoEngine
-
 import gateway.main as program
+
+sys.path.append(str(Path(__file__).parent))  # started with -P, it has no folder of its own there
+from echo_engine import EchoEngine
 
 PERIOD_SECONDS = 0.002
 
