@@ -173,10 +173,17 @@ class RunningStack:
         def every_gateway_finds_all() -> bool:
             return all(
                 self._serving(each.operations_url, endpoint) >= len(self.tritons)
+                and self._ready(each.url, endpoint)
                 for each in self.gateways
             )
 
         until(f"every gateway finds {endpoint} at every Triton", seconds, every_gateway_finds_all)
+
+    def _ready(self, gateway: str, endpoint: str) -> bool:
+        """Whether a gateway serves it: a package may be at every Triton before that is known."""
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"{gateway}/v2/models/{endpoint}/ready", timeout=60).is_success
+        return False
 
     def _serving(self, operations: str, endpoint: str) -> float:
         """How many Tritons there are at which a gateway finds an endpoint's stable version."""

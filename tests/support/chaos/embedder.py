@@ -20,8 +20,10 @@ _SIGNATURE = ModelSignature(
 )
 
 
-def register_embedder(tracking_uri: str, *, seed: int = 0, name: str = ENDPOINT) -> str:
-    """Registers the model's next version, with weights of their own for each seed.
+def register_embedder(
+    tracking_uri: str, *, seed: int = 0, name: str = ENDPOINT, tags: dict[str, str] | None = None
+) -> str:
+    """Registers the model's next version, with weights of their own for each seed, and with tags.
 
     An endpoint is made for the model by itself.
 
@@ -38,11 +40,11 @@ def register_embedder(tracking_uri: str, *, seed: int = 0, name: str = ENDPOINT)
         made = mlflow.onnx.log_model(
             token_vectors(seed=seed),
             name="model",
-            registered_model_name=name,
             signature=_SIGNATURE,
             extra_files=[str(beside / name) for name in ("tokenizer.json", "config.json")],
             metadata={"task": "text-embedding"},
             pip_requirements=["onnx", "onnxruntime", "tokenizers"],
             save_as_external_data=False,
         )
-    return str(made.registered_model_version)
+        # Tags that come later may come too late: its rollout may have begun.
+        return str(mlflow.register_model(made.model_uri, name, tags=tags).version)
