@@ -379,12 +379,10 @@ class _BoundedProtocol(HttpToolsProtocol):
             if self._calls > MOST_CALLS:
                 self.flow.keep(data[start:])
                 self.loop.call_soon(self._parse_kept)
-                break
+                return
             self._parse_piece(data[start : start + PIECE_BYTES])
             if self._lingering or self.transport.is_closing():
                 return
-        if self._parts:
-            self._give_body()
 
     def _parse_kept(self) -> None:
         data = self.flow.take()
@@ -400,6 +398,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._lingering or self.transport.is_closing():
             self._parts.clear()
             return
+        if self._parts:
+            self._give_body()
         if self._in_headers:
             self._header_bytes += len(data) if self._begun == begun + own else 0
             self._check_headers()
