@@ -4,12 +4,14 @@ A body may come in chunks of one byte, or a head in fields of none: each costs a
 read of the socket would hold the loop for long. The parser is given such bytes in pieces, and what
 is left waits for the next turn. Nothing is read from the socket meanwhile. A body that comes as
 fast as it is read would hold the loop too, as libuv reads up to 32 times 256 KiB in one turn; and
-so would TLS with a long answer. Others get their turn between the pieces of both.
+so would TLS with a long answer. Others get their turn between the pieces of both: of all
+connections together, one piece is read or written in one turn.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
@@ -24,6 +26,31 @@ MUCH_BYTES = 64 * 1024
 WRITTEN_PIECE_BYTES = 64 * 1024
 # Of an answer in one turn: half a millisecond's work of TLS.
 _TURN_BYTES = 256 * 1024
+
+
+class Turns:
+    """What connections have to do in pieces: one piece in a turn of their loop, as they came.
+
+    Attributes:
+        pieces: that wait for their turns.
+    """
+
+    def __init__(self) -> None:
+        self.pieces: deque[Callable[[], None]] = deque()
+
+    def plan(self, loop: asyncio.AbstractEventLoop, piece: Callable[[], None]) -> None:
+        """Does a piece in a later turn, behind those that were planned before."""
+        self.pieces.append(piece)
+        if len(self.pieces) == 1:
+            loop.call_soon(partial(self._do_next, loop))
+
+    def _do_next(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self.pieces[0]()
+        finally:
+            self.pieces.popleft()
+            if self.pieces:
+                loop.call_soon(partial(self._do_next, loop))
 
 
 class PacedFlow(FlowControl):
@@ -74,30 +101,37 @@ class PacedWriter:
     """
 
     __slots__ = (
-        "_flow", "_is_full", "_loop", "_pieces", "_then", "_transport", "_turn",
+        "_flow", "_is_full", "_is_planned", "_loop", "_pieces", "_then", "_transport", "_turns",
         "on_given", "waiting",
     )  # fmt: skip
 
     def __init__(
-        self, transport: asyncio.Transport, flow: FlowControl, loop: asyncio.AbstractEventLoop
+        self,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        loop: asyncio.AbstractEventLoop,
+        turns: Turns,
     ) -> None:
         self.waiting = 0
         self.on_given: Callable[[], None] = lambda: None
         self._transport = transport
         self._flow = flow
         self._loop = loop
+        self._turns = turns
         self._pieces: deque[bytes | memoryview] = deque()
-        self._is_full = False
-        self._turn: asyncio.Handle | None = None
+        self._is_full = self._is_planned = False
         self._then: Callable[[], None] | None = None
 
     def write(self, data: bytes) -> None:
-        """Writes behind what waits; of a long answer the first pieces now."""
+        """Writes behind what waits; of a long answer the first pieces now, if nobody's wait."""
         view = memoryview(data)
         starts = range(0, len(data), WRITTEN_PIECE_BYTES)
         self._pieces.extend(view[start : start + WRITTEN_PIECE_BYTES] for start in starts)
         self.waiting += len(data)
-        if self._turn is None:
+        if self._turns.pieces:
+            self._flow.pause_writing()
+            self._plan()
+        else:
             self._write_on()
 
     def then(self, work: Callable[[], None]) -> None:
@@ -131,15 +165,14 @@ class PacedWriter:
         self.waiting = 0
         self._then = None
         self.on_given = lambda: None
-        if self._turn is not None:
-            self._turn.cancel()
 
     def _plan(self) -> None:
-        if self._turn is None and not self._is_full:
-            self._turn = self._loop.call_soon(self._write_on)
+        if not self._is_planned and not self._is_full:
+            self._is_planned = True
+            self._turns.plan(self._loop, self._write_on)
 
     def _write_on(self) -> None:
-        self._turn = None
+        self._is_planned = False
         if self._transport.is_closing():
             self.forget()
             return

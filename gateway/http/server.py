@@ -37,6 +37,7 @@ from gateway.http.pacing import (
     WRITTEN_PIECE_BYTES,
     PacedFlow,
     PacedWriter,
+    Turns,
 )
 from gateway.http.plain_post import PlainHead, PlainPost, plain_head
 from gateway.http.sending import Sending
@@ -132,6 +133,7 @@ def bounded_protocol(
             lambda: asyncio.get_running_loop().time(),
         )
         untaken_answers = untaken_of(limits, held)
+        turns = Turns()
 
     return BoundedProtocol
 
@@ -155,6 +157,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     post_handler: PostHandler
     open_connections: Connections
     untaken_answers: UntakenAnswers
+    turns: Turns
     flow: PacedFlow
     _sending: Sending
     _untaken: asyncio.TimerHandle | None = None
@@ -181,7 +184,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self.flow = PacedFlow(transport)
         self._parts: list[bytes] = []  # of a body, of this turn
-        self._writer = PacedWriter(transport, self.flow, self.loop)
+        self._writer = PacedWriter(transport, self.flow, self.loop, self.turns)
         self._writer.on_given = self._all_given
         self._sending = Sending(transport, self._writer)
         peer = peer_of(transport.get_extra_info("peername"))
@@ -313,7 +316,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Takes a plain POST, or leaves the bytes to the parser."""
         if len(data) >= MUCH_BYTES and self.flow.rest():
-            self.loop.call_soon(self._read_on)
+            self.turns.plan(self.loop, self._read_on)
         if self._lingering:
             return
         if self.flow.unparsed:
@@ -378,7 +381,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         for start in range(0, len(data), PIECE_BYTES):
             if self._calls > MOST_CALLS:
                 self.flow.keep(data[start:])
-                self.loop.call_soon(self._parse_kept)
+                self.turns.plan(self.loop, self._parse_kept)
                 return
             self._parse_piece(data[start : start + PIECE_BYTES])
             if self._lingering or self.transport.is_closing():

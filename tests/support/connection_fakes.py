@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from copy import copy
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -156,8 +158,16 @@ class Connected:
         options = uvicorn_options(limits, self.answers, self.answers)
         config = uvicorn.Config(self.answers.answer_asgi, interface="asgi3", **options)
         config.load()
-        self.protocol = options["http"](config, ServerState(), {}, _loop=self.loop)
+        self._connect = partial(options["http"], config, ServerState(), {}, _loop=self.loop)
+        self.protocol = self._connect()
         self.protocol.connection_made(self.transport)
+
+    def another(self) -> "Connected":
+        """Another connection of the same server."""
+        other = copy(self)
+        other.transport, other.protocol = Transport(), self._connect()
+        other.protocol.connection_made(other.transport)
+        return other
 
     def ask(self) -> None:
         """Sends one request in one piece."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from gateway.http.body import HttpLimits
-from gateway.http.pacing import WRITTEN_PIECE_BYTES, PacedFlow, PacedWriter
+from gateway.http.pacing import WRITTEN_PIECE_BYTES, PacedFlow, PacedWriter, Turns
 
 _HEAD = b"POST /endpoints/sentiment HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 _LAST = b"GET /v2/health/live HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
@@ -69,8 +69,8 @@ def test_a_malformed_chunk_behind_many_small_ones_is_refused(served: Served) -> 
     assert answers(served, data).startswith(b"HTTP/1.1 400 ")
 
 
-class Turns:
-    """A loop's turns, which a test takes."""
+class Loop:
+    """Its turns are taken by a test."""
 
     def __init__(self) -> None:
         self.next: list[asyncio.Handle] = []
@@ -82,6 +82,9 @@ class Turns:
 
     def get_debug(self) -> bool:
         return False
+
+    def call_exception_handler(self, context: dict[str, object]) -> None:
+        """Goes on, as a real one does."""
 
     def take(self) -> None:
         """One of them."""
@@ -123,13 +126,16 @@ class Transport:
         return self.closing
 
 
-def writing() -> tuple[PacedWriter, Transport, Turns, FlowControl]:
-    transport, turns = Transport(), Turns()
+def writing(
+    loop: Loop | None = None, turns: Turns | None = None
+) -> tuple[PacedWriter, Transport, Loop, FlowControl]:
+    transport, loop = Transport(), loop or Loop()
     as_transport = cast("asyncio.Transport", transport)
     flow = FlowControl(as_transport)
-    writer = PacedWriter(as_transport, flow, cast("asyncio.AbstractEventLoop", turns))
+    as_loop = cast("asyncio.AbstractEventLoop", loop)
+    writer = PacedWriter(as_transport, flow, as_loop, turns or Turns())
     transport.writer = writer
-    return writer, transport, turns, flow
+    return writer, transport, loop, flow
 
 
 TURN = 256 * 1024
@@ -150,7 +156,7 @@ SIZES = st.one_of(st.integers(0, 2000), st.integers(60_000, 70_000), st.integers
 def test_what_is_written_comes_whole_and_in_order_whatever_room_there_is(
     steps: list[tuple[str, int]], room: int
 ) -> None:
-    writer, transport, turns, flow = writing()
+    writer, transport, loop, flow = writing()
     transport.room = room + 1
     told = bytearray()
     for number, (step, size) in enumerate(steps):
@@ -160,36 +166,77 @@ def test_what_is_written_comes_whole_and_in_order_whatever_room_there_is(
             writer.write(data)
         elif step == "turn":
             before = len(transport.taken)
-            turns.take()
+            loop.take()
             assert len(transport.taken) - before < TURN + WRITTEN_PIECE_BYTES
         else:
             transport.make_room(size)
         assert bytes(transport.taken) == bytes(told[: len(transport.taken)])
         assert writer.waiting == len(told) - len(transport.taken)
         assert flow.write_paused or (writer.waiting == 0 and transport.room > 0)
-        assert len(turns.next) <= 1
-        assert turns.next or not writer.waiting or transport.room <= 0  # somebody goes on
+        assert len(loop.next) <= 1
+        assert loop.next or not writer.waiting or transport.room <= 0  # somebody goes on
     done: list[int] = []
     writer.then(lambda: done.append(len(transport.taken)))
     for _ in range(len(told) // TURN + 2):
         transport.make_room(1 << 30)
-        turns.take()
+        loop.take()
     assert transport.taken == told
     assert done == [len(told)]
     assert not flow.write_paused
-    assert not turns.next
+    assert not loop.next
 
 
 def test_what_a_lost_connection_still_had_to_write_is_forgotten() -> None:
-    writer, transport, turns, _ = writing()
+    writer, transport, loop, _ = writing()
     writer.write(bytes(1_000_000))
     writer.then(lambda: pytest.fail("the connection is lost"))
     transport.closing = True
-    turns.take()
+    loop.take()
     assert writer.waiting == 0
     writer.forget()
-    turns.take()
+    loop.take()
     assert len(transport.taken) == TURN
+
+
+@given(sizes=st.lists(SIZES, min_size=2, max_size=5), fails=st.integers(0, 9))
+def test_of_all_connections_one_piece_is_written_in_a_turn(sizes: list[int], fails: int) -> None:
+    loop, turns = Loop(), Turns()
+
+    def fail() -> None:
+        raise OSError
+
+    found = [writing(loop, turns) for _ in sizes]
+    for number, ((writer, _, _, _), size) in enumerate(zip(found, sizes, strict=True)):
+        if number == fails:
+            turns.plan(cast("asyncio.AbstractEventLoop", loop), fail)
+        writer.write(bytes(size))
+
+    def written() -> int:
+        return sum(len(transport.taken) for _, transport, _, _ in found)
+
+    assert written() < TURN + sum(min(size, WRITTEN_PIECE_BYTES) for size in sizes)
+    while loop.next:
+        before = written()
+        assert len(loop.next) == 1
+        loop.take()
+        assert written() - before < TURN + WRITTEN_PIECE_BYTES
+    assert written() == sum(sizes)
+    assert not any(flow.write_paused for *_, flow in found)
+
+
+async def test_of_all_who_send_as_fast_as_they_can_one_is_read_in_a_turn() -> None:
+    first = Connected(HttpLimits())
+    callers = [first, first.another(), first.another()]
+    for _ in range(2):
+        for caller in callers:
+            caller.protocol.data_received(b"\r\n" * 50_000)
+        reads = []
+        while planned := [each for each in first.loop.timers if each.at == first.loop.now]:
+            (turn,) = planned
+            first.loop.timers.remove(turn)
+            turn.ring()
+            reads.append([caller.transport.reads for caller in callers])
+        assert reads == [[True, False, False], [True, True, False], [True, True, True]]
 
 
 def test_nothing_is_read_after_much_until_others_had_their_turn() -> None:

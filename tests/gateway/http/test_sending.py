@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from uvicorn.protocols.http.flow_control import FlowControl
 
-from gateway.http.pacing import PacedWriter
+from gateway.http.pacing import PacedWriter, Turns
 from gateway.http.sending import Sending
 
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ class Server(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
         flow = FlowControl(transport)
-        self.writer = PacedWriter(transport, flow, asyncio.get_running_loop())
+        self.writer = PacedWriter(transport, flow, asyncio.get_running_loop(), Turns())
         self.sending = Sending(transport, self.writer)
         self.made.set()
 
@@ -188,6 +188,6 @@ async def test_of_a_connection_that_is_closed_the_transport_tells() -> None:
     with socket.socket() as gone:
         transport = Closed({"socket": gone, "sslcontext": object()})
     flow, loop = FlowControl(transport), asyncio.get_running_loop()
-    sending = Sending(transport, PacedWriter(transport, flow, loop))
+    sending = Sending(transport, PacedWriter(transport, flow, loop, Turns()))
     sending.wrote(10)
     assert (sending.left(), sending.acknowledged(), sending.unacknowledged()) == (7, 3, 7)
