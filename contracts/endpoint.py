@@ -544,6 +544,12 @@ def rollout_spec(spec: EndpointSpec, status: EndpointStatus) -> RolloutSpec:
     return asked.model_copy(update={"steps": asked.planned, "checks": checks})
 
 
+def may_bring_space(spec: RolloutSpec, *, claims_space: bool) -> bool:
+    """Whether a version with another vector space would be cut over: of any dimension, then."""
+    wish = spec.embedding.space or (VectorSpace.SAME if claims_space else VectorSpace.CUTOVER)
+    return spec.strategy is not Strategy.DIRECT and wish is VectorSpace.CUTOVER
+
+
 def _relate_spaces(spec: EndpointSpec, status: EndpointStatus) -> VectorSpace | None:
     """Of the two versions of the rollout, or the last one: whether no caller may be split.
 

@@ -210,6 +210,13 @@ class VectorSpace(StrEnum):
     SAME = "same"
 
 
+class CutoverAt(StrEnum):
+    """What makes the next vector space that of all callers, once it has passed its checks."""
+
+    COMMAND = "command"
+    BACKFILL = "backfill"
+
+
 class EmbeddingSpec(_RolloutModel):
     """How versions of a model that makes vectors are rolled out.
 
@@ -219,6 +226,11 @@ class EmbeddingSpec(_RolloutModel):
     """
 
     space: VectorSpace | None = None
+    cutover: CutoverAt = Field(
+        CutoverAt.COMMAND,
+        description="what makes the next space that of all callers: a command, or the end of "
+        "headrace backfill into it",
+    )
     keep: Duration = Field(
         604800.0,
         gt=0,

@@ -5,10 +5,11 @@ what it draws of it, and how it names a step.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from contracts.backfills import list_backfills
 from contracts.endpoint import Candidate, ModelEndpoint, Phase, Transition
 from contracts.rollout import (
     COMMAND_PREFIX,
@@ -232,6 +233,10 @@ def list_spaces(endpoint: ModelEndpoint) -> tuple[SpaceView, ...]:
         times = each.asked_at, each.asked_at + keep
         view = SpaceView(each.ref.space, each.ref.version, "who names it", *times)
         found.setdefault(view.space, view)
+    for told in list_backfills(endpoint.metadata.annotations):
+        if (view := found.get(told.space)) is not None:
+            done = f"{told.done:,} of {told.rows:,} texts re-embedded in {told.output}"
+            found[told.space] = replace(view, who=f"{view.who}; {done}")
     return tuple(found.values())
 
 

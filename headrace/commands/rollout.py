@@ -18,7 +18,7 @@ from rich.console import Group
 
 from contracts.durations import humanise
 from contracts.endpoint import ModelEndpoint, Phase
-from contracts.rollout import Command, Outcome, Verb
+from contracts.rollout import Command, CommandOutcome, Outcome, Verb
 from headrace import home as homes
 from headrace.commands import rollout_picture
 from headrace.commands.layout import Sentence
@@ -363,11 +363,59 @@ def unpin(
 
 
 def decide(decision: RolloutDecision, home: Path) -> None:
-    """Notes a person's decision and says what the controller says to it.
+    """Notes a person's decision and says what the controller says to it; see ``carry_out``."""
+    command, outcome, sentence = carry_out(decision, home)
+    if is_structured():
+        document_of = {
+            "id": command.id,
+            "verb": command.verb.value,
+            "by": command.by,
+            "stated": command.stated,
+            "accepted": None if outcome is None else outcome.accepted,
+            "said": sentence,
+        }
+        print_json(document_of)
+    require_accepted(decision, outcome, sentence)
+    if not is_structured():
+        print_line(_as_sentence(sentence))
+
+
+def require_accepted(
+    decision: RolloutDecision, outcome: CommandOutcome | None, sentence: str
+) -> None:
+    """Ends in an error what was not accepted.
 
     Raises:
         RefusedError: the controller refuses it.
         UndeliveredError: no controller took it; it was withdrawn.
+    """
+    if outcome is None and decision.wait:
+        raise UndeliveredError(sentence)
+    if outcome is not None and not outcome.accepted:
+        raise RefusedError(f"{decision.verb.value} was refused: {sentence}.")
+
+
+def cutover_of(endpoint: ModelEndpoint, reason: str) -> RolloutDecision:
+    """The decision that makes the next vector space that of all callers.
+
+    Raises:
+        RefusedError: none has passed its checks.
+    """
+    name, state = endpoint.name, endpoint.status.rollout
+    if state is None or state.passed_at is None:
+        raise RefusedError(
+            f"No space of {name} waits for its cutover: see headrace rollout status {name}. "
+            f"headrace rollout promote {name} --full asks no check."
+        )
+    return RolloutDecision(Verb.PROMOTE, name, state.candidate.version, reason)
+
+
+def carry_out(
+    decision: RolloutDecision, home: Path
+) -> tuple[Command, CommandOutcome | None, str]:
+    """Notes a person's decision: the command, what became of it, and a sentence about that.
+
+    There is no outcome if nobody waits, or no controller took it; then it was withdrawn.
     """
     site = homes.site(find_place(home))
     verb, name = decision.verb, decision.name
@@ -392,22 +440,7 @@ def decide(decision: RolloutDecision, home: Path) -> None:
         sentence = _say_undelivered(verb, seconds, site.no_controller)
     if outcome is not None:
         sentence = outcome.said
-    if is_structured():
-        document_of = {
-            "id": command.id,
-            "verb": verb.value,
-            "by": command.by,
-            "stated": command.stated,
-            "accepted": None if outcome is None else outcome.accepted,
-            "said": sentence,
-        }
-        print_json(document_of)
-    if outcome is None and decision.wait:
-        raise UndeliveredError(sentence)
-    if outcome is not None and not outcome.accepted:
-        raise RefusedError(f"{verb.value} was refused: {sentence}.")
-    if not is_structured():
-        print_line(_as_sentence(sentence))
+    return command, outcome, sentence
 
 
 def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelEndpoint]:

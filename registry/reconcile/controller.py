@@ -42,7 +42,15 @@ from registry.reconcile import pools, sleep
 from registry.reconcile.auto_endpoints import missing_endpoints, name_notes
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import EndpointObserver
-from registry.reconcile.plan import ENDED, NextPool, ObservedState, PlanDecision, is_crossing, plan
+from registry.reconcile.plan import (
+    ENDED,
+    NextPool,
+    ObservedState,
+    PlanDecision,
+    is_crossing,
+    plan,
+    relied_on_of,
+)
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
 from registry.reconcile.waits import list_waits, with_fault
 from registry.reconcile.work_queue import WorkQueue
@@ -538,16 +546,16 @@ class Controller:
     def _request(
         self, endpoint: ModelEndpoint, decision: PlanDecision, seen: ObservedState
     ) -> ConversionRequest:
-        version = decision.convert.number if decision.convert else ""
+        target = decision.convert
         return ConversionRequest(
             tracking_uri=self._options.tracking_uri,
             model=endpoint.spec.model,
-            version=version,
+            version=target.number if target else "",
             store_url=self._options.store_url,
             serving=endpoint.spec.serving.of_package(),
             task=endpoint.spec.task,
-            stable=seen.stable,
-            device=decision.convert.device if decision.convert else DeviceKind.CPU,
+            stable=relied_on_of(endpoint.spec, target, seen.stable) if target else seen.stable,
+            device=target.device if target else DeviceKind.CPU,
             **asdict(self._options.conditions),
             work_dir="",
         )

@@ -22,6 +22,7 @@ from contracts.endpoint import (
     Phase,
     PinnedVersion,
     Rejection,
+    may_bring_space,
 )
 from contracts.loading import DeviceKind, LoaderReport, LoadFailure
 from contracts.model import ModelRef
@@ -467,7 +468,7 @@ def _plan_load(
 ) -> EndpointStatus:
     if unknown := _unknown_signature(status, seen):
         return _prepare(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
-    relied_on = _stable_signature(status, seen, package)
+    relied_on = relied_on_of(spec, target, _stable_signature(status, seen, package))
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
         return _reject(status, target, broken, now)
     verdicts = judge(seen.loaders)
@@ -537,6 +538,15 @@ def _unknown_signature(status: EndpointStatus, seen: ObservedState) -> str:
     if known or (seen.stable_gone and not seen.fault):
         return ""
     return seen.fault or "the stable version's package can't be read"
+
+
+def relied_on_of(
+    spec: EndpointSpec, target: PlannedVersion, stable: Signature | None
+) -> Signature | None:
+    """What a version has to keep of what callers of the stable one rely on."""
+    if stable is None or not may_bring_space(spec.rollout, claims_space=target.claims_space):
+        return stable
+    return stable.of_any_dimension()
 
 
 def _stable_signature(

@@ -15,9 +15,23 @@ from scripted_server import serving
 from typer.testing import CliRunner
 from vector_gateway import SPACE, VectorGateway, vector_of
 
+from contracts.backfills import BACKFILLS, list_backfills
+from contracts.endpoint import (
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    Metadata,
+    ModelEndpoint,
+    Phase,
+    Route,
+)
+from contracts.model import ModelRef
+from contracts.rollout import CutoverAt, EmbeddingSpec, RolloutSpec, RolloutState
 from contracts.tasks import Task
 from headrace.backfill.files import read_vectors
 from headrace.cli import app
+from headrace.stack.state import claim_home
+from registry.stores.endpoints import FileEndpointStore
 
 ROWS = 10_000  # more than two parts
 
@@ -73,6 +87,56 @@ async def test_files_may_lie_in_any_store(tmp_path: Path) -> None:
         _, errors = await made.communicate()
     assert made.returncode == 0, errors.decode()
     assert [key for key, _ in read_vectors(tmp_path / "vectors.parquet")] == [0, 1, 2]
+
+
+def endpoint(*, passed_at: float | None, cutover: CutoverAt, new: str) -> ModelEndpoint:
+    """One whose next space is ``new``; it has passed its checks, or not yet."""
+    refs = [
+        ModelRef(model="m", version=f"{at}", package=f"{at}" * 64, space=space)
+        for at, space in enumerate(("b" * 12, new))
+    ]
+    state = RolloutState(
+        id="r", stable=refs[0], candidate=refs[1], began=1.0, step_began=1.0, passed_at=passed_at
+    )
+    status = EndpointStatus(
+        routes=(Route.all_callers(refs[0]),),
+        packages=tuple(refs),
+        candidate=Candidate(version="1", phase=Phase.SHADOW, ref=refs[1]),
+        rollout=state,
+    )
+    rollout = RolloutSpec(embedding=EmbeddingSpec(cutover=cutover))
+    spec = EndpointSpec(model="m", rollout=rollout)
+    return ModelEndpoint(metadata=Metadata(name="minilm"), spec=spec, status=status)
+
+
+@pytest.mark.parametrize(
+    ("cutover", "passed_at", "new", "code", "says"),
+    [
+        (CutoverAt.COMMAND, 2.0, SPACE, 0, "When its index is whole: headrace space cutover"),
+        (CutoverAt.BACKFILL, 2.0, SPACE, 12, "no stack runs on this home"),
+        (CutoverAt.BACKFILL, None, SPACE, 1, "No space of minilm waits for its cutover"),
+        (CutoverAt.BACKFILL, 2.0, "c" * 12, 0, ""),
+    ],
+)
+async def test_the_end_of_a_backfill_is_the_cutover_if_the_endpoint_says_so(
+    tmp_path: Path, cutover: CutoverAt, passed_at: float | None, new: str, code: int, says: str
+) -> None:
+    with claim_home(tmp_path / "h") as home:
+        pass
+    store = FileEndpointStore(home.endpoints)
+    store.put(endpoint(passed_at=passed_at, cutover=cutover, new=new))
+    place = ("--home", str(tmp_path / "h"), "-o", "json")
+    async with serving(VectorGateway()) as server:
+        made = await begin(server.url, tmp_path / "vectors.jsonl", *place)
+        said, errors = await made.communicate(lines(3))
+    summary = json.loads(said)
+    assert (made.returncode, summary["rows"]) == (code, 3), errors.decode()
+    assert says in summary.get("next", "") + errors.decode()
+    assert (summary.get("next", "") != "") is (cutover is CutoverAt.COMMAND)
+    (stored,) = store.list()
+    assert [*stored.metadata.annotations] == [BACKFILLS]  # the command was withdrawn
+    (noted,) = list_backfills(stored.metadata.annotations)
+    assert (noted.output, noted.space, noted.done, noted.rows) == ("vectors.jsonl", SPACE, 3, 3)
 
 
 def test_an_output_that_is_there_is_not_written_over(tmp_path: Path) -> None:

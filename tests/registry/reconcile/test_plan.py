@@ -31,6 +31,7 @@ from registry.reconcile.plan import (
     PlannedVersion,
     choose_version,
     plan,
+    relied_on_of,
 )
 
 SPEC = EndpointSpec(model="m")
@@ -637,6 +638,37 @@ def test_a_version_that_breaks_its_callers_is_rejected(changed: Signature, word:
     after = plan(SPEC, status, replace(seen, packages=packages), 1.0).status
     assert after.stable == package(ONE).ref
     assert word in after.rejected[0].reason
+
+
+@pytest.mark.parametrize(
+    ("rollout", "claims", "is_taken"),
+    [
+        ({}, False, True),
+        ({"embedding": {"space": "cutover"}}, True, True),
+        ({"strategy": "shadow"}, False, True),
+        ({}, True, False),
+        ({"embedding": {"space": "same"}}, False, False),
+        ({"strategy": "direct"}, False, False),
+    ],
+)
+def test_vectors_of_another_dimension_are_cut_over_and_go_to_nobody_in_another_way(
+    rollout: dict[str, Any], *, claims: bool, is_taken: bool
+) -> None:
+    spec = EndpointSpec(model="m", rollout=RolloutSpec.model_validate(rollout))
+    stable, new = (Signature(task=Task.TEXT_EMBEDDING, dimension=size) for size in (384, 768))
+    target = replace(TWO, claims_space=claims)
+    relied_on = relied_on_of(spec, target, stable)
+    assert relied_on is not None
+    assert ("dimension is 768" in relied_on.broken_by(new)) is not is_taken
+    seen = replace(
+        loading(serving(), target, report(package(TWO).ref)),
+        packages={TWO.options: Package(package(TWO).ref, new)},
+        stable=stable,
+    )
+    after = plan(spec, serving(), seen, 1.0).status
+    assert [each.version for each in after.rejected] == ([] if is_taken else ["2"])
+    assert after.stable == package(ONE).ref
+    assert not is_taken or candidate_of(after).phase is Phase.LOADED
 
 
 def test_nothing_is_promoted_while_the_stable_versions_package_can_not_be_read() -> None:
