@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from gateway.engine.unary import CallError
+from gateway.engine.http2.unary import CallError
 from service import mutual_tls
 from service.mutual_tls import MutualTls
 

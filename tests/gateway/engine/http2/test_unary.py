@@ -14,9 +14,10 @@ import uvloop
 from certificates import write
 from http2_peer import EVERY_STREAM, REFUSED_STREAM, PeerLoop
 
-from gateway.engine import http2, unary
-from gateway.engine.http2 import header
-from gateway.engine.unary import CallError, UnaryClient
+from gateway.engine.http2 import connection as http2
+from gateway.engine.http2 import unary
+from gateway.engine.http2.connection import header
+from gateway.engine.http2.unary import CallError, UnaryClient
 from service.mutual_tls import AUTHORITY, MutualTls
 
 Code = grpc.StatusCode
