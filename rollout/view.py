@@ -96,6 +96,7 @@ class RolloutView:
         commands_waiting: commands that the controller has not answered.
         answers: to what people decided, oldest first.
         lines: of history: the version's way from its preparation to its end, oldest first.
+        spaces: vector spaces that the endpoint holds, and who gets which.
     """
 
     endpoint: str
@@ -113,6 +114,7 @@ class RolloutView:
     commands_waiting: int = 0
     answers: tuple[CommandOutcome, ...] = ()
     lines: tuple[Transition, ...] = ()
+    spaces: tuple["SpaceView", ...] = ()
 
     def deadline_seconds(self, now: float) -> float | None:
         """Seconds to the deadline; None if none counts."""
@@ -267,6 +269,7 @@ def _view(
             key.startswith(COMMAND_PREFIX) for key in endpoint.metadata.annotations
         ),
         answers=endpoint.status.commands,
+        spaces=list_spaces(endpoint),
         **{"against": None, **more},
     )
 

@@ -111,6 +111,11 @@ def test_it_says_how_much_is_re_embedded(root: Path) -> None:
         "who names it",
     ]
     assert "1,000 of 2,000 texts" in " ".join(run(root, made, "status", "docs").output.split())
+    rollout = ["rollout", "status", "docs", "--home", str(root)]
+    shown = " ".join(CliRunner().invoke(app, rollout).output.split())
+    assert f"space {NEW.space} of version 3: who names it or next: it waits" in shown
+    told = json.loads(CliRunner().invoke(app, [*rollout, "-o", "json"]).stdout)
+    assert [each["space"] for each in told["spaces"]] == [OLD.space, NEW.space, OLDEST.space]
 
 
 def test_of_many_outputs_the_newest_are_told_of_and_an_unreadable_note_tells_of_none() -> None:
