@@ -59,6 +59,7 @@ class PacedFlow(FlowControl):
     def __init__(self, transport: asyncio.Transport) -> None:
         super().__init__(transport)
         self.unparsed = b""
+        self._rests = False
 
     def keep(self, data: bytes) -> None:
         """Bytes for the next turn; until they are taken, nothing is read."""
@@ -71,20 +72,26 @@ class PacedFlow(FlowControl):
         return kept
 
     def rest(self) -> bool:
-        """Reads no more in this turn; whether ``go_on`` has to follow in the next one."""
-        if self.read_paused or self._transport.is_closing():
+        """Reads no more before its turn; whether ``end_rest`` has to follow in one."""
+        if self._rests or self._transport.is_closing():
             return False
+        self._rests = True
         self._transport.pause_reading()
         return True
 
+    def end_rest(self) -> None:
+        """Its turn has come."""
+        self._rests = False
+        self.go_on()
+
     def go_on(self) -> None:
-        """All that was kept is parsed: reads again, unless the application is behind."""
-        if not self.read_paused and not self._transport.is_closing():
+        """Reads again, unless it rests, something is kept, or the application is behind."""
+        if not (self._rests or self.unparsed or self.read_paused or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def resume_reading(self) -> None:
-        """The application takes more; what waits for the parser comes first."""
-        if self.unparsed:
+        """The application takes more; what waits for the parser, or for its turn, comes first."""
+        if self.unparsed or self._rests:
             self.read_paused = False
         else:
             super().resume_reading()

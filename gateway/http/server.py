@@ -316,7 +316,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Takes a plain POST, or leaves the bytes to the parser."""
         if len(data) >= MUCH_BYTES and self.flow.rest():
-            self.turns.plan(self.loop, self._read_on)
+            self.turns.plan(self.loop, self.flow.end_rest)
         if self._lingering:
             return
         if self.flow.unparsed:
@@ -339,10 +339,6 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._hold(_Held(head, data, self.loop.time() if held is None else held.since))
         else:
             self._parse(data)
-
-    def _read_on(self) -> None:
-        if not self.flow.unparsed:
-            self.flow.go_on()
 
     def shutdown(self) -> None:
         """Ends the connection once what it has begun is answered; see uvicorn's."""
@@ -391,7 +387,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         data = self.flow.take()
         if not self._lingering and not self.transport.is_closing():
             self._parse(data)
-        self._read_on()
+        self.flow.go_on()
 
     def _parse_piece(self, data: bytes) -> None:
         """Feeds the parser, and starts a timer if the request is not complete after that."""

@@ -242,15 +242,19 @@ async def test_of_all_who_send_as_fast_as_they_can_one_is_read_in_a_turn() -> No
 def test_nothing_is_read_after_much_until_others_had_their_turn() -> None:
     transport = Transport()
     flow = PacedFlow(cast("asyncio.Transport", transport))
-    assert flow.rest()
-    paused = [transport.paused]
-    flow.go_on()
-    paused.append(transport.paused)
-    flow.pause_reading()  # the application is behind
-    assert not flow.rest()
-    flow.go_on()
-    paused.append(transport.paused)
-    assert paused == [True, False, True]
+    paused = []
+    for is_behind in (False, True):
+        assert flow.rest()
+        flow.pause_reading()  # the application is behind
+        assert not flow.rest()  # its turn comes once
+        flow.resume_reading()  # the application takes what there is
+        paused.append(transport.paused)
+        if is_behind:
+            flow.pause_reading()
+        flow.end_rest()
+        paused.append(transport.paused)
+    flow.resume_reading()
+    assert [*paused, transport.paused] == [True, False, True, True, False]
 
 
 @pytest.mark.parametrize("answered", [True, False])
