@@ -67,7 +67,7 @@ from gateway.mirroring.pair_stream import open_pairs
 from gateway.mirroring.shadow import Shadows
 from gateway.packages import HereOrApart, StorePackages
 from gateway.settings import Settings
-from gateway.state.peers import Peers, follow, peer_source
+from gateway.state.peers import follow, peer_source
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import open_sources
 from gateway.state.waking import Waking, ask_loader
@@ -232,7 +232,7 @@ class Gateway:
             max_connections_of_peer=settings.max_connections_per_peer,
             body_seconds=settings.body_seconds,
         )
-        self._batches = open_batches(settings, front, limits, instance, lambda: self._bulk.leads)
+        self._batches = open_batches(settings, front, limits, instance)
         store = None if self._batches is None else self._batches.store
         app = create_app(front, limits, feedback, settings.allowed_origins, store)
         _ = app.documentation  # made now, as it takes long enough to delay other requests
@@ -310,9 +310,9 @@ class Gateway:
                 self._operations.should_exit = True
                 await operations
 
-    def _share(self, peers: Peers) -> None:
-        self._rates.share(peers.count)
-        self._bulk.gateways, self._bulk.leads = peers
+    def _share(self, gateways: int) -> None:
+        self._rates.share(gateways)
+        self._bulk.gateways = gateways
 
     async def _watch(self, grpc_port: int) -> None:
         if grpc_port >= 0:
@@ -496,7 +496,7 @@ def tokeniser_bytes(settings: Settings) -> int:
 
 
 def open_batches(
-    settings: Settings, front: Front, limits: HttpLimits, name: str, leads: Callable[[], bool]
+    settings: Settings, front: Front, limits: HttpLimits, name: str
 ) -> BatchRunner | None:
     """What runs batches, None if none are taken; raises ``StoreUrlError``."""
     if not settings.batches_url:
@@ -504,7 +504,7 @@ def open_batches(
     objects = ObjectFolder(settings.batches_url)
     store = BatchStore(objects, file_bytes=settings.batch_file_bytes, days=settings.batch_days)
     rows = OpenAI(front, BodyReader(limits, front.large)).embeddings
-    return BatchRunner(store, rows, front.admission, name, leads=leads)
+    return BatchRunner(store, rows, front.admission, name)
 
 
 def open_receipts(settings: Settings) -> Receipts | None:

@@ -108,8 +108,6 @@ class BatchRunner:
         name: of this gateway, unlike any other's.
         lease_seconds: see the module.
         look_seconds: between two looks for batches.
-        leads: whether this gateway is the one that bulk requests get most from: others leave batches
-            to it.
         wall_clock: unix time, for what batches are told of time.
         clock: for leases.
     """
@@ -123,7 +121,6 @@ class BatchRunner:
         *,
         lease_seconds: float = LEASE_SECONDS,
         look_seconds: float = LOOK_SECONDS,
-        leads: Callable[[], bool] = lambda: True,
         wall_clock: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -133,7 +130,6 @@ class BatchRunner:
         self._name = name
         self._lease_seconds = lease_seconds
         self._look_seconds = look_seconds
-        self._leads = leads
         self._wall_clock = wall_clock
         self._clock = clock
         self._running: dict[Key, asyncio.Task[None]] = {}
@@ -178,7 +174,7 @@ class BatchRunner:
         if self._clock() >= self._sweep_at:
             self._sweep_at = self._clock() + _SWEEP_SECONDS
             await ask(partial(store.sweep, self._wall_clock()))
-        if len(self._running) >= _MOST_BATCHES or not self._leads():
+        if len(self._running) >= _MOST_BATCHES:
             return
         found = await ask(store.open_batches)
         self._seen = {key: seen for key, seen in self._seen.items() if key in found}
@@ -256,9 +252,6 @@ class BatchRunner:
                 await asyncio.wait((work,), timeout=self._lease_seconds / _BEATS)
                 if not work.done() and not await self._renew(job):
                     log.info("another gateway runs the batch", extra={"batch": job.batch.id})
-                    return
-                if not work.done() and not self._leads():
-                    log.info("leaves the batch to another gateway", extra={"batch": job.batch.id})
                     return
             await work
         finally:

@@ -4,14 +4,14 @@ Requests of the class ``bulk`` take idle capacity only. A batch that has begun c
 the interactive request that comes next may have to wait for it. The p99 of interactive requests
 stays within a tenth nevertheless, unless an operator allows batches of some time at any moment:
 
-- One gateway, the first of several, estimates each endpoint's p99 without bulk batches, from what
-  each request took less what a bulk batch may have delayed it. As long as fewer than one request in
-  100 is slower than a little above that, whatever slows them, batches of about half of it may
-  begin. If callers are spread evenly over gateways, its own requests are a sample of all.
-- The others don't know what it delays. So few batches begin there that they delay one interactive
-  request in 400, and one a minute, of all gateways together.
-- What other gateways have at a Triton shows by batches that take longer than expected: then there
-  is a pause of many times that.
+- Behind one gateway, which sees all that the Tritons do, each endpoint's p99 without bulk batches
+  is estimated, from what each request took less what a bulk batch may have delayed it. As long as
+  fewer than one request in 100 is slower than a little above that, whatever slows them, batches of
+  about half of it may begin.
+- Of several gateways none knows what others delay. There so few batches begin that they delay one
+  interactive request in 400, and one a minute, of all gateways together, if callers are spread over
+  them evenly. What others have at a Triton shows by batches that take longer than expected: then
+  there is a pause of many times that.
 """
 
 from collections.abc import Callable, Hashable
@@ -23,8 +23,8 @@ CLASS = "bulk"
 # Of the p99 of an endpoint's interactive requests without bulk ones:
 _PAID_SHARE = 0.55  # a batch: shorter ones hold few texts, longer ones delay more requests
 _SLOW = 1.07  # a request that is charged for
-_SLOW_SHARE = 0.0097  # of requests that may be so slow, behind the first gateway
-_DELAYED_SHARE = 0.0025  # of requests that may be delayed at all, behind others than the first
+_SLOW_SHARE = 0.0097  # of requests that may be so slow, behind one gateway
+_DELAYED_SHARE = 0.0025  # of requests that may be delayed at all, behind several
 _EVERY_SECONDS = 60.0  # one more
 _MOST_OWED = 10.0  # requests beyond these bounds; of more, not all are held against bulk requests
 # A batch that is late by so much, and by this share of what was expected, waited for others'.
@@ -32,7 +32,7 @@ _LEAST_LATE_SECONDS = 0.001  # the event loop itself may be as late
 _CONTENDED = 0.5
 _PAUSE = 20.0  # times by how much it was late
 _MOST_PAUSE_SECONDS = 5.0  # a Triton that hung is no reason for more
-LONG_SECONDS = 0.01  # of a batch if nobody has to be spared, or behind others than the first
+LONG_SECONDS = 0.01  # of a batch if nobody has to be spared, or behind several gateways
 # The estimate of a p99 rises by the first factor with a slower request, faster at first, and falls
 # with others by so much that it stays where one in 100 is slower.
 _RISE = 1.01
@@ -75,7 +75,6 @@ class BulkShare:
     Attributes:
         jobs: bulk calls that wait or run; nothing is measured while there are none.
         gateways: among which the bounds are shared.
-        leads: whether this one is the first of them.
         yields: to mirrored requests, which wait for an idle instance or have begun.
         waiting: is called once it yields no more.
     """
@@ -83,7 +82,6 @@ class BulkShare:
     def __init__(self, short_seconds: float = 0.0) -> None:
         self.jobs = 0
         self.gateways = 1
-        self.leads = True
         self._paused_until = -inf
         self._delays: dict[Hashable, Delay] = {}  # of packages, until an instance is free for one
         self._yields = False
@@ -146,7 +144,7 @@ class BulkShare:
         if found is None:
             found = self._endpoints[endpoint] = _Endpoint(own, now, refilled=now)
         slow = _SLOW * found.p99
-        if not self.leads:
+        if self.gateways > 1:
             share, charged = _DELAYED_SHARE / self.gateways, delayed > self.short_seconds
         else:
             share, charged = _SLOW_SHARE, seconds > slow and (found.seen >= _SURE or own <= slow)
@@ -174,7 +172,7 @@ class BulkShare:
             return None
         if self._room(now) > 0:
             least = min([each.p99 for each in self._endpoints.values()], default=inf)
-            paid = _PAID_SHARE * least if self.leads and least < inf else LONG_SECONDS
+            paid = LONG_SECONDS if self.gateways > 1 or least == inf else _PAID_SHARE * least
             return max(paid, self.short_seconds)
         return self.short_seconds if least_seconds <= self.short_seconds else None
 
@@ -183,6 +181,6 @@ class BulkShare:
         for name, each in [*self._endpoints.items()]:
             if now - each.at > _FORGOTTEN_SECONDS:
                 del self._endpoints[name]
-            passed = max(0.0, now - each.refilled) / (_EVERY_SECONDS * (1 if self.leads else self.gateways))
+            passed = max(0.0, now - each.refilled) / (_EVERY_SECONDS * self.gateways)
             each.room, each.refilled = min(1.0, each.room + passed), now
         return min((each.room for each in self._endpoints.values()), default=1.0)

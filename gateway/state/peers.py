@@ -1,4 +1,4 @@
-"""Counts the gateways, which share the rate limits of API keys, and says which is the first.
+"""Counts the gateways, which share the rate limits of API keys.
 
 In a cluster these are the ready pods of the gateways' Service, from its EndpointSlices. On one
 machine they are the files in a folder, one of each gateway, which touches it every two seconds.
@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from gateway.settings import Settings
 from gateway.state.sources import ClusterSource, open_namespace
@@ -28,21 +28,13 @@ LIVE_SECONDS = 5 * BEAT_SECONDS
 _FORGOTTEN_SECONDS = 600.0
 _SUFFIX = ".beat"
 SERVICE = "kubernetes.io/service-name"  # a label of EndpointSlices
-_POD = "POD_NAME"  # a variable
-
-
-class Peers(NamedTuple):
-    """How many gateways there are, this one among them, and whether it is the first by name."""
-
-    count: int
-    leads: bool
 
 
 class PeerSource(Protocol):
-    """The gateways, whenever they change."""
+    """The number of gateways, whenever it changes."""
 
-    def watch(self) -> AsyncGenerator[Peers, None]:
-        """What is known of them: when it is known, then whenever it has changed."""
+    def watch(self) -> AsyncGenerator[int, None]:
+        """How many there are, this one among them: when known, then whenever it has changed."""
 
 
 class HeartbeatFolder:
@@ -58,81 +50,77 @@ class HeartbeatFolder:
         self._folder = folder
         self._mine = folder / f"{name}{_SUFFIX}"
         self._clock = clock
-        self._peers = Peers(1, leads=True)
+        self._count = 1
         self._away = False
 
-    async def watch(self) -> AsyncGenerator[Peers, None]:
+    async def watch(self) -> AsyncGenerator[int, None]:
         """See ``PeerSource``; touches the file while it is watched, and removes it afterwards."""
-        last: Peers | None = None
+        last_count = 0
         try:
             while True:
-                peers = await asyncio.to_thread(self.beat)
-                if peers != last:
-                    last = peers
-                    yield peers
+                count = await asyncio.to_thread(self.beat)
+                if count != last_count:
+                    last_count = count
+                    yield count
                 await asyncio.sleep(BEAT_SECONDS)
         finally:
             self.leave()
 
-    def beat(self) -> Peers:
+    def beat(self) -> int:
         """Touches this gateway's file and counts the live ones. Blocks on the disk."""
         now = self._clock()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._mine.touch()
-            self._peers = self._live(now)
+            self._count = self._live(now)
         except OSError as error:
             if not self._away:
                 log.warning("gateways can't be counted", extra={"reason": str(error)})
             self._away = True
-            return self._peers
+            return self._count
         self._away = False
-        return self._peers
+        return self._count
 
     def leave(self) -> None:
         """Removes this gateway's file."""
         with suppress(OSError):
             self._mine.unlink(missing_ok=True)
 
-    def _live(self, now: float) -> Peers:
-        names = [self._mine.name]
+    def _live(self, now: float) -> int:
+        live = 1
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path == self._mine:
                 continue
             with suppress(FileNotFoundError):  # it has just left
                 age = now - path.stat().st_mtime
-                if age < LIVE_SECONDS:
-                    names.append(path.name)
+                live += age < LIVE_SECONDS
                 if age > _FORGOTTEN_SECONDS:
                     path.unlink()
-        return Peers(len(names), min(names) == self._mine.name)
+        return live
 
 
 class ReadyPods:
-    """The ready pods of the gateways' Service; ``own`` is the name of this one."""
+    """The ready pods of the gateways' Service."""
 
-    def __init__(self, pods: ClusterSource[frozenset[str]], own: str) -> None:
+    def __init__(self, pods: ClusterSource[frozenset[str]]) -> None:
         self._pods = pods
-        self._own = own
 
-    async def watch(self) -> AsyncGenerator[Peers, None]:
-        """See ``PeerSource``; a gateway that is not ready itself is not counted, nor the first."""
-        last: Peers | None = None
+    async def watch(self) -> AsyncGenerator[int, None]:
+        """See ``PeerSource``; a gateway that is not ready itself is not counted."""
+        last_count = 0
         async with aclosing(self._pods.watch()) as watch:
             async for found in watch:
-                names = frozenset[str]().union(*found)
-                first = min(names, default=self._own)
-                peers = Peers(max(1, len(names)), first == self._own)
-                if peers != last:
-                    last = peers
-                    yield peers
+                count = max(1, len(frozenset().union(*found)))
+                if count != last_count:
+                    last_count = count
+                    yield count
 
 
 def peer_source(settings: Settings, environment: Mapping[str, str], own_name: str) -> PeerSource:
     """Where the number of gateways comes from.
 
     Raises:
-        AccessError: no API server is known, how to sign in, which Service, or which pod this is.
+        AccessError: no API server is known, how to sign in, or which Service.
     """
     flag = settings.peers
     if not access.in_cluster(flag):
@@ -140,12 +128,9 @@ def peer_source(settings: Settings, environment: Mapping[str, str], own_name: st
     name, _, service = access.namespace_of(flag).partition("/")
     if not service:
         raise AccessError(f"--peers={flag} names no Service: kubernetes://NAMESPACE/SERVICE")
-    if not environment.get(_POD):
-        raise AccessError(f"{_POD} is empty: it has to be this pod's name")
     found = open_namespace(access.SCHEME + name, environment)
     return ReadyPods(
-        ClusterSource(CollectionMirror(found.reader, slices(found.name, service), ready_pods)),
-        environment[_POD],
+        ClusterSource(CollectionMirror(found.reader, slices(found.name, service), ready_pods))
     )
 
 
@@ -155,14 +140,14 @@ def slices(namespace: str, service: str) -> Collection:
 
 
 def ready_pods(item: Object) -> frozenset[str]:
-    """The ready pods of an EndpointSlice, each by its name, which is the same in every slice.
+    """The ready pods of an EndpointSlice, each by an id that is the same in every slice.
 
     Raises:
         ValueError: the object is no EndpointSlice.
     """
     try:
         return frozenset(
-            (each.get("targetRef") or {}).get("name") or each["addresses"][0]
+            (each.get("targetRef") or {}).get("uid") or each["addresses"][0]
             for each in item.get("endpoints") or []
             # A missing condition means ready, by the API's specification.
             if (each.get("conditions") or {}).get("ready") is not False
@@ -171,12 +156,9 @@ def ready_pods(item: Object) -> frozenset[str]:
         raise ValueError(f"no EndpointSlice: {error!r}") from error
 
 
-async def follow(source: PeerSource, share: Callable[[Peers], None]) -> None:
-    """Calls ``share`` whenever the gateways have changed, until it is cancelled."""
+async def follow(source: PeerSource, share: Callable[[int], None]) -> None:
+    """Calls ``share`` with each new number of gateways, until it is cancelled."""
     async with aclosing(source.watch()) as watch:
-        async for peers in watch:
-            log.info(
-                "gateways share the rates of keys",
-                extra={"gateways": peers.count, "leads": peers.leads},
-            )
-            share(peers)
+        async for count in watch:
+            log.info("gateways share the rates of keys", extra={"gateways": count})
+            share(count)

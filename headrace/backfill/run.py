@@ -33,8 +33,7 @@ from service import durable
 SAMPLE = 20
 _MOST_CHARACTERS = 100_000  # of a request of several texts
 _NOTED_EVERY_SECONDS = 30.0
-# That a request may wait for idle capacity: at first not long, as another gateway may have more.
-_WAITS = Backoff(10.0, 60.0)
+_WAIT_SECONDS = 60.0  # that a request may wait for idle capacity
 _GRACE_SECONDS = 15.0
 _GIVE_UP_SECONDS = 600.0  # of nothing but faults
 _PAUSES = Backoff(0.5, 30.0, jitter=0.5)
@@ -178,9 +177,8 @@ class Backfill:
                 endpoint gives no vectors or several kinds of them.
         """
         async with httpx.AsyncClient(
-            timeout=_WAITS.most + _GRACE_SECONDS,
-            # After a pause another connection is made, maybe to another gateway.
-            limits=httpx.Limits(max_connections=self._plan.concurrency, keepalive_expiry=0.2),
+            timeout=_WAIT_SECONDS + _GRACE_SECONDS,
+            limits=httpx.Limits(max_connections=self._plan.concurrency, keepalive_expiry=2.0),
             trust_env=False,
         ) as self._client:
             await self._learn_kind()
@@ -279,12 +277,12 @@ class Backfill:
         plan, failures = self._plan, 0
         headers = {
             "x-headrace-class": "bulk",
+            "x-request-timeout": f"{_WAIT_SECONDS:g}",
             **({"x-headrace-space": space} if (space := self.space or plan.space) else {}),
             **({} if plan.api_key is None else {"authorization": f"Bearer {plan.api_key}"}),
         }
         while True:
             pause = 0.0
-            headers["x-request-timeout"] = f"{_WAITS.after(failures + 1):g}"
             try:
                 answer = await self._client.request(
                     method, f"{plan.url}{path}", json=body, headers=headers

@@ -114,11 +114,11 @@ class World:
         self.interactive: list[Batcher] = []
         self.bulk: list[Batcher] = []
         self.fillers: list[asyncio.Task[None]] = []
-        for number in range(setting.gateways):
+        for _ in range(setting.gateways):
             fleet = Fleet(self.engines.__getitem__, ahead=2)
             fleet.set_addresses(self.engines)
             share = BulkShare(setting.short_seconds)
-            share.gateways, share.leads = setting.gateways, number == 0
+            share.gateways = setting.gateways
             first = self._batcher(fleet, share, self._model("1"))
             self.interactive.append(first)
             self.bulk.append(

@@ -28,7 +28,7 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
     steps: list[tuple[str, float]], gateways: int
 ) -> None:
     share, now, runs = BulkShare(), 0.0, False
-    share.gateways, share.leads = gateways, False
+    share.gateways = gateways
     came = delayed = 0
     for what, seconds in steps:
         if what == "waits":
@@ -58,7 +58,7 @@ def test_so_few_are_delayed_and_bulk_batches_come_to_their_turn_again(
 @pytest.mark.parametrize("gateways", [1, 2, 5])
 def test_what_is_owed_is_paid_in_ten_minutes_a_gateway_although_callers_come(gateways: int) -> None:
     share = BulkShare()
-    share.gateways, share.leads = gateways, gateways == 1
+    share.gateways = gateways
     for _ in range(100):
         share.note_answer(0.0, "e", 1.0)
     for _ in range(50):
@@ -172,7 +172,7 @@ async def test_a_backfill_beside_two_gateways_goes_on_after_a_triton_was_away() 
 
 def test_the_more_are_delayed_the_more_tritons_stay_free() -> None:
     share = BulkShare()
-    share.gateways, share.leads = 2, False
+    share.gateways = 2
     assert [share.most_tritons(0.0, count) for count in (1, 2, 8)] == [1, 1, 7]
     share.note_answer(0.0, "e", 1.0, Delay(0.0, 0.5))
     share.note_answer(0.0, "e", 1.0, Delay(0.0, 0.5))

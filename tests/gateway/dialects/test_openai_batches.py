@@ -66,7 +66,6 @@ class Gateway:
     name: str = "one"
     lease_seconds: float = 30.0
     shift: float = 0.0  # of its clock for leases
-    leads: bool = True
 
     @property
     def runner(self) -> BatchRunner:
@@ -82,7 +81,6 @@ class Gateway:
             self.name,
             lease_seconds=self.lease_seconds,
             look_seconds=0.01,
-            leads=lambda: self.leads,
             clock=lambda: loop.time() + self.shift,
         )
 
@@ -567,21 +565,6 @@ async def test_a_gateway_that_ends_in_order_leaves_its_batch_at_once() -> None:
             await asyncio.wait_for(predictor.stuck.wait(), 300)
         async with other.running():
             assert (await over(client, batch.id)).status == "completed"
-
-
-async def test_a_gateway_that_is_the_first_no_longer_leaves_its_batch_to_the_one_that_is() -> None:
-    url = memory_url()
-    predictor = gated(first=10)
-    one, other = gateway(url, predictor=predictor), gateway(url, "other")
-    one.lease_seconds, other.lease_seconds = 0.05, 1e9
-    other.leads = False
-    async with one.client() as client, one.running(), other.running():
-        batch = await left(client, lines(30))
-        assert predictor.stuck is not None
-        await asyncio.wait_for(predictor.stuck.wait(), 300)
-        assert other.behind.predictor.calls == []
-        one.leads, other.leads = False, True
-        assert (await over(client, batch.id)).status == "completed"
 
 
 async def test_a_cancelled_batch_keeps_what_was_answered_and_names_the_rest() -> None:
