@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 BACKFILLS: Final = "headrace.dev/backfills"  # an annotation
 _MOST = 8  # outputs, the newest
@@ -14,11 +14,11 @@ class BackfillProgress(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    output: str
+    output: str = Field(max_length=250, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")
     space: str
-    done: int
-    rows: int
-    at: float
+    done: int = Field(ge=0)
+    rows: int = Field(ge=0)
+    at: float = Field(ge=0, le=1e11)
 
 
 _noted: TypeAdapter[tuple[BackfillProgress, ...]] = TypeAdapter(tuple[BackfillProgress, ...])

@@ -489,7 +489,7 @@ class Metadata(_EndpointModel):
 
     ``revision`` is Kubernetes' resourceVersion or the file's counter; ``uid`` is Kubernetes' too,
     and empty for a file. ``annotations`` hold the commands that wait
-    (``contracts.rollout.COMMAND_PREFIX``).
+    (``contracts.rollout.COMMAND_PREFIX``), and how far backfills are.
     """
 
     name: str = Field(pattern=f"^{ENDPOINT_NAME.pattern}$")

@@ -447,6 +447,7 @@ class Command(_RolloutModel):
     reason: str = ""
     full: bool = Field(True, description="of promote: all callers at once, not the next step")
     stated: str = Field("", description="who they say they are, which nobody checks")
+    space: str = Field("", description="of promote: only the version of it that has passed")
 
     def to_text(self) -> str:
         """As JSON, without what is at its default."""

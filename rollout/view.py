@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from contracts.backfills import list_backfills
 from contracts.endpoint import Candidate, ModelEndpoint, Phase, Transition
+from contracts.instants import date_and_time
 from contracts.rollout import (
     COMMAND_PREFIX,
     CheckResult,
@@ -238,7 +239,8 @@ def list_spaces(endpoint: ModelEndpoint) -> tuple[SpaceView, ...]:
     for told in list_backfills(endpoint.metadata.annotations):
         if (view := found.get(told.space)) is not None:
             done = f"{told.done:,} of {told.rows:,} texts re-embedded in {told.output}"
-            found[told.space] = replace(view, who=f"{view.who}; {done}")
+            who = f"{view.who}; {done} ({date_and_time(told.at)} UTC)"
+            found[told.space] = replace(view, who=who)
     return tuple(found.values())
 
 

@@ -9,14 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from contracts.backfills import BackfillProgress, note_backfill
+from contracts.backfills import BackfillProgress, list_backfills, note_backfill
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import CutoverAt
+from contracts.tasks import Task
 from headrace import home as homes
 from headrace.backfill import files
 from headrace.backfill.files import TextColumns
@@ -77,7 +79,8 @@ def backfill(
         with _progress(found.rows) as advance:
             made = Backfill(plan, path, columns, found, parts)
             made.advance = advance
-            made.note = _Notes(home, name, Path(target).name, found.rows).note
+            shown = _name_of(target, kind)
+            made.note = _Notes(home, name, shown, found.rows).note
             least = asyncio.run(made.run(output))
         if "://" in target:
             _deliver(output, target)
@@ -93,7 +96,8 @@ def backfill(
     }
     refusal: HeadraceError | None = None
     try:
-        summary["next"] = _cut_over(home, name, made.space, f"{found.rows} texts are in {target}")
+        if space is not None:
+            summary["next"] = _cut_over(home, name, made.space, f"{found.rows} texts in {shown}")
     except HeadraceError as error:
         refusal = error
     if is_structured():
@@ -111,17 +115,15 @@ def backfill(
 
 @dataclass(slots=True)
 class _Notes:
-    """Shows on the endpoint how far its output is, as long as this user may write there."""
+    """Shows on the endpoint how far its output is, if this user may write there."""
 
     home: Path
     endpoint: str
     output: str
     rows: int
-    silent: bool = False
+    told: bool = False  # that it is not shown
 
     def note(self, done: int, space: str) -> None:
-        if self.silent:
-            return
         progress = BackfillProgress(
             output=self.output, space=space, done=done, rows=self.rows, at=time.time()
         )
@@ -134,26 +136,45 @@ class _Notes:
         try:
             edits.edit(homes.site(find_place(self.home)).store, self.endpoint, change)
         except HeadraceError as error:
-            self.silent = True
-            sys.stderr.write(f"Its progress is not shown on the endpoint: {error}\n")
+            if not self.told:
+                sys.stderr.write(f"The endpoint does not show how far it is: {error}\n")
+            self.told = True
+
+
+def _name_of(target: str, kind: KindName | None) -> str:
+    """The output as others may read it: without who signs in there."""
+    if "://" in target:
+        url = urlsplit(target)
+        target = f"{url.scheme}://{url.hostname or ''}{url.path}"
+    shown = "".join(each if each.isprintable() else "?" for each in target)[-200:]
+    return shown if kind is None else f"{shown} ({kind})"
 
 
 def _cut_over(home: Path, name: str, space: str, reason: str) -> str:
     """Cuts over if the endpoint asks for it at the end of a backfill; what was done, or is next.
 
     Raises:
-        RefusedError: no space has passed its checks, or the controller refuses.
+        RefusedError: the space is not the next one, or has not passed its checks.
         UndeliveredError: no controller took it.
+        HeadraceError: the endpoint can't be read.
     """
-    try:
-        endpoint = edits.find_existing(homes.site(find_place(home)).store, name)
-    except HeadraceError:
-        return ""  # that the endpoint is out of reach was told by its notes
-    state = endpoint.status.rollout
-    if state is None or state.candidate.space != space:
+    endpoint = edits.find_existing(homes.site(find_place(home)).store, name)
+    status, state = endpoint.status, endpoint.status.rollout
+    cuts_over = endpoint.spec.rollout.embedding.cutover is CutoverAt.BACKFILL
+    stable = None if status.stable is None else status.stable.space
+    if space in {stable, *(each.ref.space for each in status.kept)}:
         return ""
-    if endpoint.spec.rollout.embedding.cutover is CutoverAt.COMMAND:
-        return f"When its index is whole: headrace space cutover {name}"
+    if state is None or state.promoted_at is not None or state.candidate.space != space:
+        if cuts_over:
+            raise RefusedError(f"{name} is not cut over: {space} is not its next space any more.")
+        return ""
+    by_hand = f"headrace space cutover {name}"
+    if not cuts_over or status.task is Task.HYBRID_EMBEDDING:  # of which other kinds may follow
+        return f"When its index is whole: {by_hand}"
+    for each in list_backfills(endpoint.metadata.annotations):
+        if each.space == space and each.done < each.rows:
+            left = f"{each.output} has {each.done:,} of {each.rows:,} texts"
+            return f"Not cut over yet, as {left}. If that is over: {by_hand}"
     decision = cutover_of(endpoint, reason)
     _, outcome, said = carry_out(decision, home)
     require_accepted(decision, outcome, said)

@@ -274,6 +274,7 @@ class RolloutDecision:
     stated: str | None = None
     full: bool = True
     wait: bool = True
+    space: str = ""  # see ``Command``
 
 
 @app.declare()
@@ -407,7 +408,8 @@ def cutover_of(endpoint: ModelEndpoint, reason: str) -> RolloutDecision:
             f"No space of {name} waits for its cutover: see headrace rollout status {name}. "
             f"headrace rollout promote {name} --full asks no check."
         )
-    return RolloutDecision(Verb.PROMOTE, name, state.candidate.version, reason)
+    new = state.candidate
+    return RolloutDecision(Verb.PROMOTE, name, new.version, reason, space=new.space)
 
 
 def carry_out(
@@ -429,6 +431,7 @@ def carry_out(
         reason=decision.reason,
         full=decision.full,
         stated="" if decision.stated in {None, by} else decision.stated or "",
+        space=decision.space,
     )
     before = rollouts.ask(site.store, name, command, _change(verb, decision.version))
     outcome, sentence = None, _say_noted(verb, name)

@@ -19,7 +19,7 @@ from contracts.endpoint import Phase, ServingOptions
 from contracts.features import Feature
 from contracts.loading import DeviceKind
 from contracts.model import ModelRef
-from contracts.tasks import Task
+from contracts.tasks import GIVE_VECTORS, Task
 from registry.pyfunc.process import PyfuncLimits
 
 # Of a result's file: the kubelet reads so much of a container's termination message.
@@ -43,8 +43,8 @@ class Signature(_Message):
     answers: tuple[Feature, ...] = Field((), description="what is counted of answers")
 
     def of_any_dimension(self) -> "Signature":
-        """The same, for a version that is cut over: an index of its own holds its vectors."""
-        return self.model_copy(update={"dimension": None})
+        """The same for a version that is cut over, whose vectors get an index of their own."""
+        return self.model_copy(update={"dimension": None}) if self.task in GIVE_VECTORS else self
 
     def broken_by(self, new: "Signature") -> str:
         """Why callers of this version could not go on with a new one; empty if they can."""

@@ -42,15 +42,7 @@ from registry.reconcile import pools, sleep
 from registry.reconcile.auto_endpoints import missing_endpoints, name_notes
 from registry.reconcile.heartbeats import HeartbeatTracker, HeartbeatWriter
 from registry.reconcile.observer import EndpointObserver
-from registry.reconcile.plan import (
-    ENDED,
-    NextPool,
-    ObservedState,
-    PlanDecision,
-    is_crossing,
-    plan,
-    relied_on_of,
-)
+from registry.reconcile.plan import ENDED, NextPool, ObservedState, PlanDecision, is_crossing, plan
 from registry.reconcile.rollouts import HeldPackages, Rollouts, Surroundings
 from registry.reconcile.waits import list_waits, with_fault
 from registry.reconcile.work_queue import WorkQueue
@@ -554,7 +546,8 @@ class Controller:
             store_url=self._options.store_url,
             serving=endpoint.spec.serving.of_package(),
             task=endpoint.spec.task,
-            stable=relied_on_of(endpoint.spec, target, seen.stable) if target else seen.stable,
+            # Whether its vectors may be of another dimension is known once they have a space.
+            stable=None if seen.stable is None else seen.stable.of_any_dimension(),
             device=target.device if target else DeviceKind.CPU,
             **asdict(self._options.conditions),
             work_dir="",

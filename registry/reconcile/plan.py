@@ -468,7 +468,9 @@ def _plan_load(
 ) -> EndpointStatus:
     if unknown := _unknown_signature(status, seen):
         return _prepare(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
-    relied_on = relied_on_of(spec, target, _stable_signature(status, seen, package))
+    relied_on = _stable_signature(status, seen, package)
+    if relied_on is not None and may_bring_space(spec.rollout, claims_space=target.claims_space):
+        relied_on = relied_on.of_any_dimension()
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
         return _reject(status, target, broken, now)
     verdicts = judge(seen.loaders)
@@ -538,15 +540,6 @@ def _unknown_signature(status: EndpointStatus, seen: ObservedState) -> str:
     if known or (seen.stable_gone and not seen.fault):
         return ""
     return seen.fault or "the stable version's package can't be read"
-
-
-def relied_on_of(
-    spec: EndpointSpec, target: PlannedVersion, stable: Signature | None
-) -> Signature | None:
-    """What a version has to keep of what callers of the stable one rely on."""
-    if stable is None or not may_bring_space(spec.rollout, claims_space=target.claims_space):
-        return stable
-    return stable.of_any_dimension()
 
 
 def _stable_signature(

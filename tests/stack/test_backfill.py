@@ -64,8 +64,6 @@ def test_a_backfill_of_the_next_space_is_killed_and_goes_on(stack: RunningStack)
         killed.send_signal(signal.SIGKILL)
         killed.wait()
         assert not output.exists()
-        shown = stack.command("space", "status", ENDPOINT).stdout
-        assert f"4,096 of {ROWS:,} texts re-embedded in vectors.parquet" in " ".join(shown.split())
         done = stack.command(*line, "--json")
         assert done.returncode == 0, done.stdout + done.stderr
         load.until("every gateway has cut over", 60, is_cut_over)
@@ -73,6 +71,8 @@ def test_a_backfill_of_the_next_space_is_killed_and_goes_on(stack: RunningStack)
     assert [*versions(load.replies)] == ["1", "2"]
     summary = json.loads(done.stdout)
     assert summary["next"].startswith("Cut over: ")
+    shown = json.loads(stack.command("space", "status", ENDPOINT, "--json").stdout)
+    assert f"{ROWS:,} of {ROWS:,} texts re-embedded in {output}" in shown[0]["who"]
     found = list(read_vectors(output))
     assert [key for key, _ in found] == [key for key, _ in rows]
     url = f"{stack.gateways[-1].url}/v1/embeddings"

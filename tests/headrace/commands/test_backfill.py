@@ -15,7 +15,7 @@ from scripted_server import serving
 from typer.testing import CliRunner
 from vector_gateway import SPACE, VectorGateway, vector_of
 
-from contracts.backfills import BACKFILLS, list_backfills
+from contracts.backfills import BACKFILLS, BackfillProgress, list_backfills, note_backfill
 from contracts.endpoint import (
     Candidate,
     EndpointSpec,
@@ -89,54 +89,85 @@ async def test_files_may_lie_in_any_store(tmp_path: Path) -> None:
     assert [key for key, _ in read_vectors(tmp_path / "vectors.parquet")] == [0, 1, 2]
 
 
-def endpoint(*, passed_at: float | None, cutover: CutoverAt, new: str) -> ModelEndpoint:
-    """One whose next space is ``new``; it has passed its checks, or not yet."""
-    refs = [
+OLD = "b" * 12
+
+
+def endpoint(
+    *,
+    passed_at: float | None = 2.0,
+    promoted_at: float | None = None,
+    cutover: CutoverAt = CutoverAt.BACKFILL,
+    old: str = OLD,
+    new: str = SPACE,
+    task: Task = Task.TEXT_EMBEDDING,
+    others: int = 9,
+) -> ModelEndpoint:
+    """One with a rollout from one space to another; beside it, another output has 9 texts."""
+    before, after = (
         ModelRef(model="m", version=f"{at}", package=f"{at}" * 64, space=space)
-        for at, space in enumerate(("b" * 12, new))
-    ]
-    state = RolloutState(
-        id="r", stable=refs[0], candidate=refs[1], began=1.0, step_began=1.0, passed_at=passed_at
+        for at, space in enumerate((old, new))
     )
+    state = RolloutState(
+        id="r", stable=before, candidate=after, began=1.0, step_began=1.0,
+        passed_at=passed_at, promoted_at=promoted_at,
+    )  # fmt: skip
     status = EndpointStatus(
-        routes=(Route.all_callers(refs[0]),),
-        packages=tuple(refs),
-        candidate=Candidate(version="1", phase=Phase.SHADOW, ref=refs[1]),
+        routes=(Route.all_callers(before if promoted_at is None else after),),
+        packages=(before, after),
+        candidate=Candidate(version="1", phase=Phase.SHADOW, ref=after),
         rollout=state,
+        task=task,
     )
     rollout = RolloutSpec(embedding=EmbeddingSpec(cutover=cutover))
-    spec = EndpointSpec(model="m", rollout=rollout)
-    return ModelEndpoint(metadata=Metadata(name="minilm"), spec=spec, status=status)
+    other = BackfillProgress(output="other", space=SPACE, done=9, rows=others, at=1.0)
+    return ModelEndpoint(
+        metadata=Metadata(name="minilm", annotations=note_backfill({}, other)),
+        spec=EndpointSpec(model="m", rollout=rollout),
+        status=status,
+    )
+
+
+BY_HAND = "headrace space cutover minilm"
 
 
 @pytest.mark.parametrize(
-    ("cutover", "passed_at", "new", "code", "says"),
+    ("found", "code", "says"),
     [
-        (CutoverAt.COMMAND, 2.0, SPACE, 0, "When its index is whole: headrace space cutover"),
-        (CutoverAt.BACKFILL, 2.0, SPACE, 12, "no stack runs on this home"),
-        (CutoverAt.BACKFILL, None, SPACE, 1, "No space of minilm waits for its cutover"),
-        (CutoverAt.BACKFILL, 2.0, "c" * 12, 0, ""),
+        (endpoint(cutover=CutoverAt.COMMAND), 0, f"When its index is whole: {BY_HAND}"),
+        (endpoint(), 12, "no stack runs on this home"),  # so that nobody hears the command
+        (endpoint(passed_at=None), 1, "No space of minilm waits for its cutover"),
+        (endpoint(others=10), 0, f"other has 9 of 10 texts. If that is over: {BY_HAND}"),
+        (endpoint(task=Task.HYBRID_EMBEDDING), 0, f"When its index is whole: {BY_HAND}"),
+        (endpoint(new="c" * 12), 1, "is not its next space any more"),
+        (endpoint(new="c" * 12, cutover=CutoverAt.COMMAND), 0, ""),
+        (endpoint(old=SPACE), 0, ""),  # all callers get it already: a rollout within a space,
+        (endpoint(passed_at=None, promoted_at=3.0), 0, ""),  # and a bake
     ],
 )
 async def test_the_end_of_a_backfill_is_the_cutover_if_the_endpoint_says_so(
-    tmp_path: Path, cutover: CutoverAt, passed_at: float | None, new: str, code: int, says: str
+    tmp_path: Path, found: ModelEndpoint, code: int, says: str
 ) -> None:
     with claim_home(tmp_path / "h") as home:
         pass
     store = FileEndpointStore(home.endpoints)
-    store.put(endpoint(passed_at=passed_at, cutover=cutover, new=new))
+    store.put(found)
     place = ("--home", str(tmp_path / "h"), "-o", "json")
     async with serving(VectorGateway()) as server:
         made = await begin(server.url, tmp_path / "vectors.jsonl", *place)
         said, errors = await made.communicate(lines(3))
     summary = json.loads(said)
     assert (made.returncode, summary["rows"]) == (code, 3), errors.decode()
-    assert says in summary.get("next", "") + errors.decode()
-    assert (summary.get("next", "") != "") is (cutover is CutoverAt.COMMAND)
+    if code:
+        assert says in errors.decode()
+        assert "next" not in summary
+    else:
+        assert summary["next"].endswith(says)
+        assert summary["next"] or not says
     (stored,) = store.list()
     assert [*stored.metadata.annotations] == [BACKFILLS]  # the command was withdrawn
-    (noted,) = list_backfills(stored.metadata.annotations)
-    assert (noted.output, noted.space, noted.done, noted.rows) == ("vectors.jsonl", SPACE, 3, 3)
+    _, noted = list_backfills(stored.metadata.annotations)
+    path = str(tmp_path / "vectors.jsonl")[-200:]
+    assert (noted.output, noted.space, noted.done, noted.rows) == (path, SPACE, 3, 3)
 
 
 def test_an_output_that_is_there_is_not_written_over(tmp_path: Path) -> None:

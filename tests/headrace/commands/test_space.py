@@ -104,10 +104,11 @@ def test_it_says_how_much_is_re_embedded(root: Path) -> None:
         notes = note_backfill(notes, progress)
     metadata = made.metadata.model_copy(update={"annotations": notes})
     made = made.model_copy(update={"metadata": metadata})
+    at = "(1970-01-01 00:00:01 UTC)"
     assert [each.who for each in list_spaces(made)] == [
-        "all who name no space; 3 of 2,000 texts re-embedded in a",
-        "who names it or next: it waits for its cutover; 7 of 2,000 texts re-embedded in b; 1,000 "
-        "of 2,000 texts re-embedded in a",
+        f"all who name no space; 3 of 2,000 texts re-embedded in a {at}",
+        f"who names it or next: it waits for its cutover; 7 of 2,000 texts re-embedded in b {at}; "
+        f"1,000 of 2,000 texts re-embedded in a {at}",
         "who names it",
     ]
     assert "1,000 of 2,000 texts" in " ".join(run(root, made, "status", "docs").output.split())
@@ -126,6 +127,7 @@ def test_of_many_outputs_the_newest_are_told_of_and_an_unreadable_note_tells_of_
     assert [each.output for each in list_backfills(notes)] == list("23456789")
     assert notes["mine"] == "kept"
     assert list_backfills({BACKFILLS: '[{"output": 1}]'}) == ()
+    assert list_backfills({BACKFILLS: notes[BACKFILLS].replace("9", "\\u001b[2J")}) == ()
 
 
 def test_an_endpoint_without_vectors_has_none() -> None:
@@ -157,6 +159,7 @@ def test_cutover_and_undo_are_decisions_about_the_rollout(
     )
     told = json.loads(text)
     assert (told["verb"], told.get("version"), told["reason"]) == (*asked, "its index is whole")
+    assert told.get("space") == (NEW.space if words == "cutover" else None)
 
 
 # compare
