@@ -1,7 +1,7 @@
 """The client of one Triton over gRPC: one connection, raw tensors, a deadline on every call.
 
 It uses ``tritonclient`` only for the messages of the Open Inference Protocol: its client class
-copies every tensor. Calls go through ``unary.py``, or through gRPC's channel if that is asked for.
+copies every tensor. Calls go through ``http2/unary.py``, or through gRPC's channel if that is asked for.
 If no server listens at the address, a call fails at once, and the next one tries to connect again.
 """
 
