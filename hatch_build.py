@@ -41,7 +41,7 @@ COMPILED = (
     "gateway/batching/schedule.py",
     "gateway/batching/waiting_rows.py",
     "gateway/engine/fleet.py",
-    "gateway/engine/http2.py",
+    "gateway/engine/http2/connection.py",
     "gateway/engine/protocol.py",
     "gateway/engine/triton.py",
     "gateway/events/buffer.py",

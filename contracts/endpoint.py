@@ -489,7 +489,7 @@ class Metadata(_EndpointModel):
 
     ``revision`` is Kubernetes' resourceVersion or the file's counter; ``uid`` is Kubernetes' too,
     and empty for a file. ``annotations`` hold the commands that wait
-    (``contracts.rollout.COMMAND_PREFIX``).
+    (``contracts.rollout.COMMAND_PREFIX``), and how far backfills are.
     """
 
     name: str = Field(pattern=f"^{ENDPOINT_NAME.pattern}$")
@@ -542,6 +542,12 @@ def rollout_spec(spec: EndpointSpec, status: EndpointStatus) -> RolloutSpec:
             asked = asked.model_copy(update={"steps": steps})
     checks = asked.checks.model_copy(update={"same_space": same})
     return asked.model_copy(update={"steps": asked.planned, "checks": checks})
+
+
+def may_bring_space(spec: RolloutSpec, *, claims_space: bool) -> bool:
+    """Whether a version with another vector space would be cut over: of any dimension, then."""
+    wish = spec.embedding.space or (VectorSpace.SAME if claims_space else VectorSpace.CUTOVER)
+    return spec.strategy is not Strategy.DIRECT and wish is VectorSpace.CUTOVER
 
 
 def _relate_spaces(spec: EndpointSpec, status: EndpointStatus) -> VectorSpace | None:

@@ -59,7 +59,10 @@ BULK_REQUESTS: Final = counter(
     "status",
 )
 BULK_TEXTS: Final = counter(
-    "gateway_bulk_texts", "Texts of answered requests of the class bulk.", ENDPOINT
+    "gateway_bulk_texts",
+    "Texts of answered requests of the class bulk, by the vector space that they got.",
+    ENDPOINT,
+    "space",
 )
 SPACE_UNNAMED: Final = counter(
     "gateway_space_unnamed",

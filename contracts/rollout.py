@@ -210,6 +210,13 @@ class VectorSpace(StrEnum):
     SAME = "same"
 
 
+class CutoverAt(StrEnum):
+    """What makes the next vector space that of all callers, once it has passed its checks."""
+
+    COMMAND = "command"
+    BACKFILL = "backfill"
+
+
 class EmbeddingSpec(_RolloutModel):
     """How versions of a model that makes vectors are rolled out.
 
@@ -219,6 +226,11 @@ class EmbeddingSpec(_RolloutModel):
     """
 
     space: VectorSpace | None = None
+    cutover: CutoverAt = Field(
+        CutoverAt.COMMAND,
+        description="what makes the next space that of all callers: a command, or the end of "
+        "headrace backfill into it",
+    )
     keep: Duration = Field(
         604800.0,
         gt=0,
@@ -435,6 +447,7 @@ class Command(_RolloutModel):
     reason: str = ""
     full: bool = Field(True, description="of promote: all callers at once, not the next step")
     stated: str = Field("", description="who they say they are, which nobody checks")
+    space: str = Field("", description="of promote: only the version of it that has passed")
 
     def to_text(self) -> str:
         """As JSON, without what is at its default."""

@@ -96,7 +96,7 @@ def _admission() -> PanelRow:
         ),
         lines(
             "Bulk texts",
-            "Texts of answered bulk requests a second.",
+            "Texts of answered bulk requests a second, by vector space.",
             "How fast a backfill goes.",
             q.BULK_TEXTS,
             width=12,

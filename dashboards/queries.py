@@ -394,7 +394,9 @@ BULK_REQUESTS: Final = PanelQuery(
     _sum_by("endpoint, status", _rate(g.BULK_REQUESTS.name, _ENDPOINT)),
     f"{_ENDPOINTS} {{{{status}}}}",
 )
-BULK_TEXTS: Final = PanelQuery(_sum_by("endpoint", _rate(g.BULK_TEXTS.name, _ENDPOINT)), _ENDPOINTS)
+BULK_TEXTS: Final = PanelQuery(
+    _sum_by("endpoint, space", _rate(g.BULK_TEXTS.name, _ENDPOINT)), f"{_ENDPOINTS} {{{{space}}}}"
+)
 QUEUED_ROWS: Final = PanelQuery(_sum_by("model", f"{g.QUEUED_ROWS.name}{{{_SCOPE}}}"), _MODELS)
 WAIT_P95: Final = _quantile(
     0.95, g.STAGE_SECONDS.bucket, f'{_ENDPOINT},stage="{LatencyStage.WAIT}"', "endpoint", _ENDPOINTS

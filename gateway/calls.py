@@ -178,7 +178,8 @@ class EndpointView:
     ``has_ranges``: see ``preprocess.tasks.head.ModelDescription``; ``features`` are those of a row
     of a table; ``unserved`` is why no Triton answers, if the controller says so; ``asleep``: nobody
     has asked for long, so that the first caller may have to wait; ``requests_per_second_per_key``:
-    None for no limit; ``guardrail``: None for clients of guardrails to be refused.
+    None for no limit; ``guardrail``: None for clients of guardrails to be refused;
+    ``other_dimensions``: of vectors of versions beside the stable one.
     """
 
     name: str
@@ -201,6 +202,12 @@ class EndpointView:
     asleep: bool = False
     requests_per_second_per_key: float | None = None
     guardrail: Guardrail | None = None
+    other_dimensions: tuple[int, ...] = ()
+
+    @property
+    def most_dimensions(self) -> int | None:
+        """See ``preprocess.tasks.head.ModelDescription``."""
+        return None if self.dimension is None else max(self.dimension, *self.other_dimensions, 0)
 
 
 class Predictor(Protocol):

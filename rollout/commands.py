@@ -83,6 +83,10 @@ def _promote(status: EndpointStatus, command: Command, context: ReconcileContext
     state = status.rollout
     if state is not None and state.promoted_at is not None:
         raise _CommandRefusedError(f"version {state.candidate.version} is promoted already")
+    if command.space and (
+        state is None or state.passed_at is None or state.candidate.space != command.space
+    ):
+        raise _CommandRefusedError(f"the space {command.space} does not wait for its cutover now")
     if state is None:
         status, state = _begin(status, command, context)
         if not command.full:  # its first step is the next one

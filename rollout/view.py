@@ -5,11 +5,13 @@ what it draws of it, and how it names a step.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
+from contracts.backfills import list_backfills
 from contracts.endpoint import Candidate, ModelEndpoint, Phase, Transition
+from contracts.instants import date_and_time
 from contracts.rollout import (
     COMMAND_PREFIX,
     CheckResult,
@@ -95,6 +97,7 @@ class RolloutView:
         commands_waiting: commands that the controller has not answered.
         answers: to what people decided, oldest first.
         lines: of history: the version's way from its preparation to its end, oldest first.
+        spaces: vector spaces that the endpoint holds, and who gets which.
     """
 
     endpoint: str
@@ -112,6 +115,7 @@ class RolloutView:
     commands_waiting: int = 0
     answers: tuple[CommandOutcome, ...] = ()
     lines: tuple[Transition, ...] = ()
+    spaces: tuple["SpaceView", ...] = ()
 
     def deadline_seconds(self, now: float) -> float | None:
         """Seconds to the deadline; None if none counts."""
@@ -232,6 +236,11 @@ def list_spaces(endpoint: ModelEndpoint) -> tuple[SpaceView, ...]:
         times = each.asked_at, each.asked_at + keep
         view = SpaceView(each.ref.space, each.ref.version, "who names it", *times)
         found.setdefault(view.space, view)
+    for told in list_backfills(endpoint.metadata.annotations):
+        if (view := found.get(told.space)) is not None:
+            done = f"{told.done:,} of {told.rows:,} texts re-embedded in {told.output}"
+            who = f"{view.who}; {done} ({date_and_time(told.at)} UTC)"
+            found[told.space] = replace(view, who=who)
     return tuple(found.values())
 
 
@@ -262,6 +271,7 @@ def _view(
             key.startswith(COMMAND_PREFIX) for key in endpoint.metadata.annotations
         ),
         answers=endpoint.status.commands,
+        spaces=list_spaces(endpoint),
         **{"against": None, **more},
     )
 

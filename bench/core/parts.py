@@ -33,8 +33,8 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "tokeniser": ("gateway/inference/encoding.py", "preprocess/encoder.py", "preprocess/words.py"),
     "batcher": ("gateway/batching/", "preprocess/buckets.py", "gateway/engine/fleet.py"),
     "tensors and gRPC": (
-        "preprocess/padding.py", "gateway/engine/triton.py", "gateway/engine/unary.py",
-        "gateway/engine/http2.py", "bench/core/subject.py:infer", "grpc/",
+        "preprocess/padding.py", "gateway/engine/triton.py", "gateway/engine/http2/",
+        "bench/core/subject.py:infer", "grpc/",
     ),
     "decoding": ("preprocess/tasks/", "preprocess/scores.py", "gateway/packages.py"),
     "receipts": ("gateway/inference/receipts.py",),

@@ -18,7 +18,7 @@ import msgspec
 from gateway.calls import EndpointView
 from gateway.errors import BadRequestError, InvalidInputError
 from gateway.http.messages import Request, field_first
-from preprocess.errors import MissingRangesError
+from preprocess.errors import MissingRangesError, ParameterError
 from preprocess.tasks import HEADS
 from preprocess.vectors import VectorPrecision
 
@@ -188,6 +188,8 @@ def forms_refused() -> Iterator[None]:
         yield
     except MissingRangesError as error:
         raise InvalidInputError(f"precision: {error}.") from error
+    except ParameterError as error:
+        raise InvalidInputError(f"{error}.") from error
 
 
 def prompt_name_in(given: Mapping[str, object]) -> str | None:

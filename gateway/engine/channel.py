@@ -1,6 +1,6 @@
 """gRPC's own client to one Triton, for streams, and for unary calls where operators choose it.
 
-``unary.py`` costs less for each call and speaks to one server over one connection. gRPC's channel
+``http2/unary.py`` costs less for each call and speaks to one server over one connection. gRPC's channel
 does whatever a mesh between gateway and Triton may ask of a client.
 """
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from gateway.engine.unary import CallError
+from gateway.engine.http2.unary import CallError
 from service import mutual_tls
 from service.mutual_tls import MutualTls
 

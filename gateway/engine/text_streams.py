@@ -1,4 +1,4 @@
-"""Streams of tokens from one Triton, over gRPC's own client: ``unary.py`` makes no streams.
+"""Streams of tokens from one Triton, over gRPC's own client: ``http2/unary.py`` makes no streams.
 
 Its connection is made for the first prompt, so that a gateway without models that write has none.
 """

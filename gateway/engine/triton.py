@@ -1,7 +1,7 @@
 """The client of one Triton over gRPC: one connection, raw tensors, a deadline on every call.
 
 It uses ``tritonclient`` only for the messages of the Open Inference Protocol: its client class
-copies every tensor. Calls go through ``unary.py``, or through gRPC's channel if that is asked for.
+copies every tensor. Calls go through ``http2/unary.py``, or through gRPC's channel if that is asked for.
 If no server listens at the address, a call fails at once, and the next one tries to connect again.
 """
 
@@ -29,7 +29,7 @@ from gateway.engine.protocol import (
     Work,
 )
 from gateway.engine.text_streams import TextStreams, TritonStream
-from gateway.engine.unary import CallError, UnaryClient
+from gateway.engine.http2.unary import CallError, UnaryClient
 from service.mutual_tls import MutualTls
 
 _INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -72,7 +72,7 @@ class RpcClient(Protocol):
 class TritonEngine:
     """One Triton, by ``host:port`` of its gRPC service, over TLS if told.
 
-    ``own_client``: whether unary calls are made by ``unary.py``, or by gRPC's own channel.
+    ``own_client``: whether unary calls are made by ``http2/unary.py``, or by gRPC's own channel.
     """
 
     def __init__(
@@ -80,7 +80,9 @@ class TritonEngine:
     ) -> None:
         self._address = address
         self._client: RpcClient = (
-            UnaryClient(address, tls) if own_client else ChannelClient(address, tls)
+            UnaryClient(address, tls, beside=beside)
+            if own_client
+            else ChannelClient(address, tls)
         )
         self._streams = TextStreams(address, engine_error, tls)
 

@@ -380,7 +380,8 @@ class Pipeline:
         event = event_of(attempt, status, records, answered=answered, total=total)
         self._recorder.attempt(event)
         if attempt.call.bulk:
-            self._metrics.bulk_finished(event.endpoint, status, len(records))
+            space = attempt.target.model.ref.space
+            self._metrics.bulk_finished(event.endpoint, status, len(records), space)
         else:
             self._metrics.attempt_finished(event, len(records), sum(attempt.encoded.tokens))
         if self._tracer is not None:

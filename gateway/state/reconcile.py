@@ -606,10 +606,8 @@ def _view(routes: EndpointRoutes) -> EndpointView:
             guardrail=endpoint.spec.guardrail,
         )
     manifest = stable.model.manifest
-    others = {target.model.ref for target in routes.targets} | {
-        m.ref for m in routes.versions.values()
-    }
-    others.discard(stable.model.ref)
+    held = (*(target.model for target in routes.targets), *routes.versions.values())
+    others = {each.ref for each in held} - {stable.model.ref}
     return EndpointView(
         name=endpoint.name,
         task=manifest.task,
@@ -631,6 +629,7 @@ def _view(routes: EndpointRoutes) -> EndpointView:
         asleep=status.asleep is not None,
         requests_per_second_per_key=limits.requests_per_second_per_key,
         guardrail=endpoint.spec.guardrail,
+        other_dimensions=tuple(sorted({each.manifest.dimension or 0 for each in held})),
     )
 
 

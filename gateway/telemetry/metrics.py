@@ -300,11 +300,11 @@ class Metrics:
         """One answer to a caller who named a space."""
         self._space_named.add((endpoint, space))
 
-    def bulk_finished(self, endpoint: str, status: int, texts: int = 0) -> None:
+    def bulk_finished(self, endpoint: str, status: int, texts: int = 0, space: str = "") -> None:
         """One bulk request, answered or refused; nothing else counts it for its endpoint."""
         self._bulk_requests.add((endpoint, _status(status)))
         if status == HTTPStatus.OK:
-            self._bulk_texts.add((endpoint,), texts)
+            self._bulk_texts.add((endpoint, space), texts)
 
     def space_unnamed(self, endpoint: str) -> None:
         """One answer to a caller whose vectors the next cutover will change, unasked."""

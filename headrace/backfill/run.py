@@ -11,6 +11,7 @@ import asyncio
 import fcntl
 import itertools
 import json
+import math
 import random
 import shutil
 import time
@@ -25,12 +26,13 @@ import httpx
 from contracts.backoff import Backoff
 from headrace.backfill import files
 from headrace.backfill.files import Id, Survey, TextColumns
-from headrace.backfill.vectors import BY_TASK, DENSE, Vector
+from headrace.backfill.vectors import DENSE, KindName, Vector, choose_kind
 from headrace.errors import RefusedError, RequestFailedError, sentence_of
 from service import durable
 
 SAMPLE = 20
 _MOST_CHARACTERS = 100_000  # of a request of several texts
+_NOTED_EVERY_SECONDS = 30.0
 _WAIT_SECONDS = 60.0  # that a request may wait for idle capacity
 _GRACE_SECONDS = 15.0
 _GIVE_UP_SECONDS = 600.0  # of nothing but faults
@@ -53,6 +55,7 @@ class BackfillPlan:
     concurrency: int = 8
     texts: int = 32  # of a request
     part_rows: int = 4096
+    kind: KindName | None = None  # that which the endpoint gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class Journal:
     part_rows: int
     digest: str
     space: str = ""
+    kind: str | None = None
 
 
 class Parts:
@@ -120,6 +124,7 @@ class Backfill:
 
     Attributes:
         advance: is told how many rows more are done, and whether they were before.
+        note: is told at times, in a thread, how many rows are done of this space.
         space: that answers, empty until one has.
         retries: requests that were sent again.
 
@@ -140,13 +145,17 @@ class Backfill:
         self._columns = columns
         self._parts = parts
         self.advance: Callable[[int, bool], None] = lambda _, __: None
+        self.note: Callable[[int, str], None] = lambda _, __: None
+        self._noted = -math.inf
         self.retries = 0
-        new = Journal(plan.endpoint, plan.space, found.rows, plan.part_rows, found.digest)
+        new = Journal(
+            plan.endpoint, plan.space, found.rows, plan.part_rows, found.digest, kind=plan.kind
+        )
         self._journal = parts.read() or new
         if replace(self._journal, space="") != new:
             raise RefusedError(
-                f"{parts.folder} has parts of another backfill: its texts, endpoint or space were "
-                "others. Finish that one, or remove the folder."
+                f"{parts.folder} has parts of another backfill: its texts, endpoint, space or kind "
+                "were others. Finish that one, or remove the folder."
             )
         self._answered = time.monotonic()
         self._kind = DENSE
@@ -176,7 +185,7 @@ class Backfill:
             if not self.space:
                 await self._settle()
             rows = files.read_texts(self._source, self._columns)
-            count = 0
+            count = done = 0
             while part := list(itertools.islice(rows, self._plan.part_rows)):
                 path = self._parts.part(count)
                 count += 1
@@ -186,6 +195,11 @@ class Backfill:
                     vectors = await self._vectors([text for _, text in part])
                     ids: list[Id] = [key for key, _ in part]
                     await asyncio.to_thread(files.write_part, path, ids, vectors)
+                done += len(part)
+                if time.monotonic() >= self._noted + _NOTED_EVERY_SECONDS:
+                    await asyncio.to_thread(self.note, done, self.space)
+                    self._noted = time.monotonic()
+            await asyncio.to_thread(self.note, done, self.space)
             parts = map(self._parts.part, range(count))
             await asyncio.to_thread(files.join_parts, parts, self._parts.whole)
             least = await self._check()
@@ -196,14 +210,7 @@ class Backfill:
     async def _learn_kind(self) -> None:
         """Learns which kind of vectors the endpoint gives, before a text is sent."""
         told = (await self._ask_patiently("GET", f"/endpoints/{self._plan.endpoint}")).json()
-        task = str(told.get("task"))
-        if task not in BY_TASK:
-            raise RequestFailedError(
-                f"{self._plan.endpoint} does {task}; vectors are kept of {', '.join(BY_TASK)}. Of "
-                "a hybrid model ask for each kind by requests of your own (/embed, /embed_sparse, "
-                "/embed_all), with x-headrace-class: bulk."
-            )
-        self._kind = BY_TASK[task]
+        self._kind = choose_kind(self._plan.endpoint, str(told.get("task")), self._plan.kind)
 
     async def _settle(self) -> None:
         """Learns which space answers, before anything of it is kept."""

@@ -10,9 +10,11 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, TypeAlias
 
 from contracts.tasks import Task
+from headrace.errors import RequestFailedError
 
 Numbers: TypeAlias = "array[float]"  # of the type "f"
 
@@ -161,13 +163,39 @@ class Tokens(VectorKind):
         return sum(max(_cosine(each, other) for other in kept) for each in now) / len(now)
 
 
+class KindName(StrEnum):
+    """A kind of vectors, as people name it."""
+
+    DENSE = "dense"
+    SPARSE = "sparse"
+    TOKENS = "tokens"
+
+
 DENSE, SPARSE, TOKENS = VectorKind(), Sparse(), Tokens()
+_BY_NAME = {KindName.DENSE: DENSE, KindName.SPARSE: SPARSE, KindName.TOKENS: TOKENS}
 # Others give none, or several kinds at once.
-BY_TASK: Mapping[str, VectorKind] = {
-    Task.TEXT_EMBEDDING: DENSE,
-    Task.SPARSE_EMBEDDING: SPARSE,
-    Task.MULTI_VECTOR_EMBEDDING: TOKENS,
+_BY_TASK: Mapping[str, KindName] = {
+    Task.TEXT_EMBEDDING: KindName.DENSE,
+    Task.SPARSE_EMBEDDING: KindName.SPARSE,
+    Task.MULTI_VECTOR_EMBEDDING: KindName.TOKENS,
 }
+
+
+def choose_kind(endpoint: str, task: str, name: KindName | None) -> VectorKind:
+    """The kind that an endpoint gives, or that of several which is named.
+
+    Raises:
+        RequestFailedError: it gives none, or not that one, or several and none is named.
+    """
+    if task == Task.HYBRID_EMBEDDING:
+        if name is None:
+            names = ", ".join(KindName)
+            raise RequestFailedError(f"{endpoint} gives several kinds: choose --kind of {names}.")
+        return _BY_NAME[name]
+    given = _BY_TASK.get(task)
+    if given is None or name not in (None, given):
+        raise RequestFailedError(f"{endpoint} does {task}: it gives no {name or 'vectors'}.")
+    return _BY_NAME[given]
 
 
 def kind_in(columns: Iterable[str]) -> VectorKind:

@@ -6,23 +6,36 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from contracts.backfills import BackfillProgress, list_backfills, note_backfill
+from contracts.endpoint import ModelEndpoint
+from contracts.rollout import CutoverAt
+from contracts.tasks import Task
+from headrace import home as homes
 from headrace.backfill import files
 from headrace.backfill.files import TextColumns
 from headrace.backfill.run import Backfill, BackfillPlan, Parts
+from headrace.backfill.vectors import KindName
 from headrace.commands.output import print_json, print_line
-from headrace.errors import RefusedError, RequestFailedError
+from headrace.commands.rollout import carry_out, cutover_of, require_accepted
+from headrace.endpoints import edits
+from headrace.errors import HeadraceError, RefusedError, RequestFailedError
 from headrace.home import gateway_url
 from headrace.invocation import is_structured
 from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, find_place, make_absolute
 from headrace.program import App
 
+Kind = Annotated[
+    KindName | None, typer.Option(help="Kind of vectors; needed of hybrid models, which give all.")
+]
 _TOLD_EVERY_SECONDS = 30.0  # where progress goes to a file or a pipe
 
 app = App()
@@ -41,6 +54,7 @@ def backfill(
         str | None,
         typer.Option(help="Vector space, or next; by default the one that answers now."),
     ] = None,
+    kind: Kind = None,
     id_field: Annotated[str, typer.Option(help="Column of ids.")] = "id",
     text_field: Annotated[str, typer.Option(help="Column of texts.")] = "text",
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Requests at once.")] = 8,
@@ -53,7 +67,8 @@ def backfill(
     form = files.format_of(target)
     output = make_absolute(Path(target.rpartition("/")[2] if "://" in target else target))
     parts = Parts(output.with_name(f"{output.name}.parts"), form)
-    plan = BackfillPlan(gateway_url(find_place(home), url), name, space, key, concurrency, texts)
+    base = gateway_url(find_place(home), url)
+    plan = BackfillPlan(base, name, space, key, concurrency, texts, kind=kind)
     if output.exists() and parts.read() is None:
         raise RefusedError(f"{output} is there already.")
     with parts.hold():
@@ -64,12 +79,14 @@ def backfill(
         with _progress(found.rows) as advance:
             made = Backfill(plan, path, columns, found, parts)
             made.advance = advance
+            shown = _name_of(target, kind)
+            made.note = _Notes(home, name, shown, found.rows).note
             least = asyncio.run(made.run(output))
         if "://" in target:
             _deliver(output, target)
         parts.remove()
     seconds = time.monotonic() - began
-    summary = {
+    summary: dict[str, Any] = {
         "rows": found.rows,
         "seconds": round(seconds, 3),
         "space": made.space,
@@ -77,13 +94,91 @@ def backfill(
         "retries": made.retries,
         "leastCosine": least,
     }
+    refusal: HeadraceError | None = None
+    try:
+        if space is not None:
+            summary["next"] = _cut_over(home, name, made.space, f"{found.rows} texts in {shown}")
+    except HeadraceError as error:
+        refusal = error
     if is_structured():
         print_json(summary)
-        return
-    print_line(
-        f"{found.rows:,} vectors of space {made.space} in {target}, {seconds:.0f} s. A sample "
-        f"agrees with the gateway (similarity {least:.6f} at least)."
-    )
+    else:
+        print_line(
+            f"{found.rows:,} vectors of space {made.space} in {target}, {seconds:.0f} s. A sample "
+            f"agrees with the gateway (similarity {least:.6f} at least)."
+        )
+        if summary.get("next"):
+            print_line(summary["next"])
+    if refusal is not None:
+        raise refusal
+
+
+@dataclass(slots=True)
+class _Notes:
+    """Shows on the endpoint how far its output is, if this user may write there."""
+
+    home: Path
+    endpoint: str
+    output: str
+    rows: int
+    told: bool = False  # that it is not shown
+
+    def note(self, done: int, space: str) -> None:
+        progress = BackfillProgress(
+            output=self.output, space=space, done=done, rows=self.rows, at=time.time()
+        )
+
+        def change(stored: ModelEndpoint) -> ModelEndpoint:
+            notes = note_backfill(stored.metadata.annotations, progress)
+            metadata = stored.metadata.model_copy(update={"annotations": notes})
+            return stored.model_copy(update={"metadata": metadata})
+
+        try:
+            edits.edit(homes.site(find_place(self.home)).store, self.endpoint, change)
+        except HeadraceError as error:
+            if not self.told:
+                sys.stderr.write(f"The endpoint does not show how far it is: {error}\n")
+            self.told = True
+
+
+def _name_of(target: str, kind: KindName | None) -> str:
+    """The output as others may read it: without who signs in there."""
+    if "://" in target:
+        url = urlsplit(target)
+        target = f"{url.scheme}://{url.hostname or ''}{url.path}"
+    shown = "".join(each if each.isprintable() else "?" for each in target)[-200:]
+    return shown if kind is None else f"{shown} ({kind})"
+
+
+def _cut_over(home: Path, name: str, space: str, reason: str) -> str:
+    """Cuts over if the endpoint asks for it at the end of a backfill; what was done, or is next.
+
+    Raises:
+        RefusedError: the space is not the next one, or has not passed its checks.
+        UndeliveredError: no controller took it.
+        HeadraceError: the endpoint can't be read.
+    """
+    endpoint = edits.find_existing(homes.site(find_place(home)).store, name)
+    status, state = endpoint.status, endpoint.status.rollout
+    cuts_over = endpoint.spec.rollout.embedding.cutover is CutoverAt.BACKFILL
+    stable = None if status.stable is None else status.stable.space
+    if space in {stable, *(each.ref.space for each in status.kept)}:
+        return ""
+    if state is None or state.promoted_at is not None or state.candidate.space != space:
+        if cuts_over:
+            raise RefusedError(f"{name} is not cut over: {space} is not its next space any more.")
+        return ""
+    by_hand = f"headrace space cutover {name}"
+    if not cuts_over or status.task is Task.HYBRID_EMBEDDING:  # of which other kinds may follow
+        return f"When its index is whole: {by_hand}"
+    for each in list_backfills(endpoint.metadata.annotations):
+        if each.space == space and each.done < each.rows:
+            left = f"{each.output} has {each.done:,} of {each.rows:,} texts"
+            return f"Not cut over yet, as {left}. If that is over: {by_hand}"
+    decision = cutover_of(endpoint, reason)
+    _, outcome, said = carry_out(decision, home)
+    require_accepted(decision, outcome, said)
+    return f"Cut over: {said}."
 
 
 def _fetch(source: str, folder: Path) -> Path:

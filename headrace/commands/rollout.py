@@ -18,7 +18,7 @@ from rich.console import Group
 
 from contracts.durations import humanise
 from contracts.endpoint import ModelEndpoint, Phase
-from contracts.rollout import Command, Outcome, Verb
+from contracts.rollout import Command, CommandOutcome, Outcome, Verb
 from headrace import home as homes
 from headrace.commands import rollout_picture
 from headrace.commands.layout import Sentence
@@ -274,6 +274,7 @@ class RolloutDecision:
     stated: str | None = None
     full: bool = True
     wait: bool = True
+    space: str = ""  # see ``Command``
 
 
 @app.declare()
@@ -363,11 +364,60 @@ def unpin(
 
 
 def decide(decision: RolloutDecision, home: Path) -> None:
-    """Notes a person's decision and says what the controller says to it.
+    """Notes a person's decision and says what the controller says to it; see ``carry_out``."""
+    command, outcome, sentence = carry_out(decision, home)
+    if is_structured():
+        document_of = {
+            "id": command.id,
+            "verb": command.verb.value,
+            "by": command.by,
+            "stated": command.stated,
+            "accepted": None if outcome is None else outcome.accepted,
+            "said": sentence,
+        }
+        print_json(document_of)
+    require_accepted(decision, outcome, sentence)
+    if not is_structured():
+        print_line(_as_sentence(sentence))
+
+
+def require_accepted(
+    decision: RolloutDecision, outcome: CommandOutcome | None, sentence: str
+) -> None:
+    """Ends in an error what was not accepted.
 
     Raises:
         RefusedError: the controller refuses it.
         UndeliveredError: no controller took it; it was withdrawn.
+    """
+    if outcome is None and decision.wait:
+        raise UndeliveredError(sentence)
+    if outcome is not None and not outcome.accepted:
+        raise RefusedError(f"{decision.verb.value} was refused: {sentence}.")
+
+
+def cutover_of(endpoint: ModelEndpoint, reason: str) -> RolloutDecision:
+    """The decision that makes the next vector space that of all callers.
+
+    Raises:
+        RefusedError: none has passed its checks.
+    """
+    name, state = endpoint.name, endpoint.status.rollout
+    if state is None or state.passed_at is None:
+        raise RefusedError(
+            f"No space of {name} waits for its cutover: see headrace rollout status {name}. "
+            f"headrace rollout promote {name} --full asks no check."
+        )
+    new = state.candidate
+    return RolloutDecision(Verb.PROMOTE, name, new.version, reason, space=new.space)
+
+
+def carry_out(
+    decision: RolloutDecision, home: Path
+) -> tuple[Command, CommandOutcome | None, str]:
+    """Notes a person's decision: the command, what became of it, and a sentence about that.
+
+    There is no outcome if nobody waits, or no controller took it; then it was withdrawn.
     """
     site = homes.site(find_place(home))
     verb, name = decision.verb, decision.name
@@ -381,6 +431,7 @@ def decide(decision: RolloutDecision, home: Path) -> None:
         reason=decision.reason,
         full=decision.full,
         stated="" if decision.stated in {None, by} else decision.stated or "",
+        space=decision.space,
     )
     before = rollouts.ask(site.store, name, command, _change(verb, decision.version))
     outcome, sentence = None, _say_noted(verb, name)
@@ -392,22 +443,7 @@ def decide(decision: RolloutDecision, home: Path) -> None:
         sentence = _say_undelivered(verb, seconds, site.no_controller)
     if outcome is not None:
         sentence = outcome.said
-    if is_structured():
-        document_of = {
-            "id": command.id,
-            "verb": verb.value,
-            "by": command.by,
-            "stated": command.stated,
-            "accepted": None if outcome is None else outcome.accepted,
-            "said": sentence,
-        }
-        print_json(document_of)
-    if outcome is None and decision.wait:
-        raise UndeliveredError(sentence)
-    if outcome is not None and not outcome.accepted:
-        raise RefusedError(f"{verb.value} was refused: {sentence}.")
-    if not is_structured():
-        print_line(_as_sentence(sentence))
+    return command, outcome, sentence
 
 
 def _change(verb: Verb, version: str | None) -> Callable[[ModelEndpoint], ModelEndpoint]:

@@ -59,6 +59,7 @@ def document(seen: RolloutView, now: float) -> dict[str, Any]:
         "next_version": seen.next_version,
         "commands_waiting": seen.commands_waiting,
         "answers": [answer.model_dump(mode="json") for answer in seen.answers],
+        "spaces": [asdict(space) for space in seen.spaces],
     }
 
 
@@ -96,6 +97,11 @@ def picture(seen: RolloutView, now: float, *, details: bool = False) -> Group:
         parts.append(_arms(seen))
     if seen.bake_ends_at is not None:
         parts.append(Sentence("In its bake no check has to pass; one that fails rolls it back."))
+    if len(seen.spaces) > 1:
+        parts += [
+            Sentence(f"space {each.space} of version {each.version}: {each.who}", rest=2)
+            for each in seen.spaces
+        ]
     if seen.checks:
         parts += [
             "",

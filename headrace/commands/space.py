@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,15 +14,16 @@ from contracts.endpoint import ModelEndpoint
 from contracts.rollout import Verb
 from contracts.tasks import Task
 from headrace import home as homes
-from headrace.backfill.vectors import BY_TASK, SPARSE, TOKENS, VectorKind
+from headrace.backfill.vectors import SPARSE, TOKENS, VectorKind, choose_kind
+from headrace.commands.backfill import Kind
 from headrace.commands.output import console, print_json, table_of
 from headrace.commands.predict import ask_gateway
 from headrace.commands.rollout import (
     By,
     Name,
     Reason,
-    RolloutDecision,
     Wait,
+    cutover_of,
     decide,
     declare_decision,
 )
@@ -64,14 +65,7 @@ def cutover(
     name: Name, reason: Reason = "", by: By = None, wait: Wait = True, home: Home = HOME
 ) -> None:
     """Makes the next space that of all callers; only if it has passed its checks in shadow."""
-    state = _find(name, home).status.rollout
-    if state is None or state.passed_at is None:
-        raise RefusedError(
-            f"No space of {name} waits for its cutover: see headrace rollout status {name}. "
-            f"headrace rollout promote {name} --full asks no check."
-        )
-    version = state.candidate.version
-    decide(RolloutDecision(Verb.PROMOTE, name, version, reason, by, wait=wait), home)
+    decide(replace(cutover_of(_find(name, home), reason), stated=by, wait=wait), home)
 
 
 declare_decision(
@@ -89,6 +83,7 @@ def compare_spaces(
     space: Annotated[
         str | None, typer.Option(help="The other one; by default the next, or a kept one.")
     ] = None,
+    kind: Kind = None,
     query_prompt: Annotated[str | None, typer.Option(help="Prompt of queries, by name.")] = None,
     document_prompt: Annotated[str | None, typer.Option(help="The same of documents.")] = None,
     home: Home = HOME,
@@ -101,7 +96,7 @@ def compare_spaces(
     from measures import retrieval  # noqa: PLC0415 - with NumPy
 
     endpoint = _find(name, home)
-    kind = _choose_kind(endpoint)
+    vector = choose_kind(name, str(endpoint.status.task or Task.TEXT_EMBEDDING), kind)
     held = [each.space for each in list_spaces(endpoint)]
     if len(held) < 2 or space not in {None, *held[1:]}:
         raise RefusedError(f"{name} holds no such other space: {', '.join(held)}.")
@@ -122,12 +117,12 @@ def compare_spaces(
                 body = {"inputs": of[at : at + _TEXTS], "prompt_name": prompt}
                 headers = {"x-headrace-space": each}
                 answer = ask_gateway(
-                    base, f"/endpoints/{name}/{kind.route}", body, key, headers
+                    base, f"/endpoints/{name}/{vector.route}", body, key, headers
                 ).json()
                 # As numbers of Python the vectors of tokens would take eight times the memory.
-                made += answer if kind is SPARSE else [np.array(one, np.float32) for one in answer]
+                made += answer if vector is SPARSE else [np.array(one, np.float32) for one in answer]
             vectors.append(made)
-        found[each] = _find_nearest(kind, *vectors)
+        found[each] = _find_nearest(vector, *vectors)
     told = retrieval.compare_searches(found, relevant)
     if is_structured():
         print_json({"queries": len(asked), **told})
@@ -137,17 +132,6 @@ def compare_spaces(
         for each, (mean, low, high) in of_spaces.items():
             table.add_row(measure, each, f"{mean:.3f}", f"{low:.3f} to {high:.3f}")
     console.print(table)
-
-
-def _choose_kind(endpoint: ModelEndpoint) -> VectorKind:
-    """What vectors it gives; raises ``RefusedError`` if searches can't be compared here."""
-    kind = BY_TASK.get(endpoint.status.task or Task.TEXT_EMBEDDING)
-    if kind is None:
-        raise RefusedError(
-            f"{endpoint.name} gives three kinds of vectors for each text, and searches by them "
-            "differ: compare those of your own search."
-        )
-    return kind
 
 
 def _find_nearest(kind: VectorKind, queries: Any, documents: Any) -> Any:  # noqa: ANN401

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from contracts.events import TextRecord
 from contracts.tasks import DENSE, Task
 from preprocess.encoder import EncodedTexts
-from preprocess.errors import MissingRangesError
+from preprocess.errors import MissingRangesError, ParameterError
 from preprocess.scores import norms
 from preprocess.tasks.head import (
     AnsweredTexts,
@@ -69,7 +69,7 @@ class TextEmbedding(Head):
 
     def refusal(self, parameters: Mapping[str, Any], model: ModelDescription) -> str:
         """More dimensions than there are, or bytes without ranges."""
-        dimensions, most = parameters.get("dimensions"), model.dimension
+        dimensions, most = parameters.get("dimensions"), model.most_dimensions
         if dimensions is not None and most is not None and dimensions > most:
             return f"dimensions: {model.name} gives {most}, and {dimensions} is more."
         precision = parameters.get("precision")
@@ -110,9 +110,12 @@ def formed(
 
     Raises:
         MissingRangesError: the package has no ranges, and bytes need them.
+        ParameterError: another version gives so many dimensions, and not this one.
     """
     precision = VectorPrecision(parameters.get("precision", VectorPrecision.FLOAT32))
     dimensions = parameters.get("dimensions") or vectors.shape[1]
+    if dimensions > vectors.shape[1]:
+        raise ParameterError("dimensions", f"this version gives {vectors.shape[1]}")
     values = vectors[:, :dimensions]
     if precision.by_ranges:
         if ranges is None:

@@ -74,8 +74,8 @@ class ModelDescription(Protocol):
         """The endpoint's."""
 
     @property
-    def dimension(self) -> int | None:
-        """Of its vectors."""
+    def most_dimensions(self) -> int | None:
+        """Of its vectors, whichever version answers."""
 
     @property
     def has_ranges(self) -> bool:

@@ -94,7 +94,7 @@ class HybridEmbedding(Head):
 
     def refusal(self, parameters: Mapping[str, Any], model: ModelDescription) -> str:
         """More dimensions than there are, bytes, or no kind at all."""
-        dimensions, most = parameters.get("dimensions"), model.dimension
+        dimensions, most = parameters.get("dimensions"), model.most_dimensions
         if dimensions is not None and most is not None and dimensions > most:
             return f"dimensions: {model.name} gives {most}, and {dimensions} is more."
         precision = parameters.get("precision")

@@ -19,7 +19,7 @@ from contracts.endpoint import Phase, ServingOptions
 from contracts.features import Feature
 from contracts.loading import DeviceKind
 from contracts.model import ModelRef
-from contracts.tasks import Task
+from contracts.tasks import GIVE_VECTORS, Task
 from registry.pyfunc.process import PyfuncLimits
 
 # Of a result's file: the kubelet reads so much of a container's termination message.
@@ -37,10 +37,14 @@ class Signature(_Message):
 
     task: Task
     labels: tuple[str, ...] = ()
-    dimension: int | None = None
+    dimension: int | None = Field(None, description="of a vector; null: any")
     prompts: tuple[str, ...] = Field((), description="names, sorted")
     features: tuple[Feature, ...] = Field((), description="of rows of a table")
     answers: tuple[Feature, ...] = Field((), description="what is counted of answers")
+
+    def of_any_dimension(self) -> "Signature":
+        """The same for a version that is cut over, whose vectors get an index of their own."""
+        return self.model_copy(update={"dimension": None}) if self.task in GIVE_VECTORS else self
 
     def broken_by(self, new: "Signature") -> str:
         """Why callers of this version could not go on with a new one; empty if they can."""
@@ -55,7 +59,7 @@ class Signature(_Message):
                 f"its labels are {list(new.labels)}, in another order than the stable version's "
                 f"{list(self.labels)}"
             )
-        if self.dimension != new.dimension:
+        if None not in (self.dimension, new.dimension) and self.dimension != new.dimension:
             return f"its dimension is {new.dimension}, the stable version's is {self.dimension}"
         if gone_prompts := set(self.prompts) - set(new.prompts):
             names = ", ".join(sorted(gone_prompts))

@@ -538,16 +538,17 @@ class Controller:
     def _request(
         self, endpoint: ModelEndpoint, decision: PlanDecision, seen: ObservedState
     ) -> ConversionRequest:
-        version = decision.convert.number if decision.convert else ""
+        target = decision.convert
         return ConversionRequest(
             tracking_uri=self._options.tracking_uri,
             model=endpoint.spec.model,
-            version=version,
+            version=target.number if target else "",
             store_url=self._options.store_url,
             serving=endpoint.spec.serving.of_package(),
             task=endpoint.spec.task,
-            stable=seen.stable,
-            device=decision.convert.device if decision.convert else DeviceKind.CPU,
+            # Whether its vectors may be of another dimension is known once they have a space.
+            stable=None if seen.stable is None else seen.stable.of_any_dimension(),
+            device=target.device if target else DeviceKind.CPU,
             **asdict(self._options.conditions),
             work_dir="",
         )

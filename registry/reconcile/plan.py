@@ -22,6 +22,7 @@ from contracts.endpoint import (
     Phase,
     PinnedVersion,
     Rejection,
+    may_bring_space,
 )
 from contracts.loading import DeviceKind, LoaderReport, LoadFailure
 from contracts.model import ModelRef
@@ -468,6 +469,8 @@ def _plan_load(
     if unknown := _unknown_signature(status, seen):
         return _prepare(status, _in_phase(candidate, Phase.BLOCKED, unknown), now)
     relied_on = _stable_signature(status, seen, package)
+    if relied_on is not None and may_bring_space(spec.rollout, claims_space=target.claims_space):
+        relied_on = relied_on.of_any_dimension()
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
         return _reject(status, target, broken, now)
     verdicts = judge(seen.loaders)

@@ -111,7 +111,7 @@ class Everything(Collector):
         self._gateway.shadow_sent(ENDPOINT)
         self._gateway.space_named(ENDPOINT, "0123456789ab")
         self._gateway.space_unnamed(ENDPOINT)
-        self._gateway.bulk_finished(ENDPOINT, 200, texts=16)
+        self._gateway.bulk_finished(ENDPOINT, 200, texts=16, space="0123456789ab")
         self._gateway.batch_finished(self._model, 4, 50, 64, 0.01)
 
     def _evaluate(self) -> Iterator[Metric]:

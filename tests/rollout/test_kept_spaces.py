@@ -33,6 +33,19 @@ def walk(new: ModelRef = NEW) -> Walk:
     return Walk(SPEC, loaded_candidate(new, OLD), observed=observed)
 
 
+def test_a_cutover_is_of_a_space_that_has_passed_and_of_no_other() -> None:
+    """What a person, or the end of a backfill, saw may be over once the controller reads it."""
+    refused = (False, f"the space {NEW.space} does not wait for its cutover now")
+    made = walk()
+    assert made.told(Verb.PROMOTE, space=NEW.space).said == refused
+    assert made.before().step().told(Verb.PROMOTE, space=NEW.space).said == refused
+    made.traffic("pass", 3)
+    assert not made.told(Verb.PROMOTE, space="c" * 12).said[0]
+    assert made.state.promoted_at is None
+    assert made.told(Verb.PROMOTE, space=NEW.space).said[0]
+    assert made.shares == {"stable 2": 100}
+
+
 def settled(new: ModelRef = NEW) -> Walk:
     made = walk(new).before().step().traffic("pass", 3).told(Verb.PROMOTE)
     made.step(SPEC.bake).traffic("pass").step(SPEC.bake)

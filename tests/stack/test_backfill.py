@@ -1,15 +1,19 @@
-"""Vectors of the next space beside callers of the old one, by a command that is killed."""
+"""Vectors of the next space beside callers of the old one, by a command that is killed.
+
+The next ones have another dimension, and their end is the cutover.
+"""
 
 import json
 import signal
 import subprocess
+from collections.abc import Sequence
 from typing import Any, cast
 
 import httpx
 import pytest
 from chaos.embedder import TEXTS, register_embedder
 from running_stack import HEADRACE, TIMEOUT_SECONDS, RunningStack
-from traffic import Traffic, Way
+from traffic import Reply, Traffic, Way
 from waiting import until
 
 from headrace.backfill.files import read_vectors
@@ -30,6 +34,7 @@ spec:
   model: {ENDPOINT}
   limits: {{timeoutSeconds: {TIMEOUT_SECONDS}}}
   rollout:
+    embedding: {{cutover: backfill}}
     checks:
       errorRate: {{pass: {{absolute: 0.3, relative: 2}}}}
       latency: null
@@ -43,7 +48,7 @@ def test_a_backfill_of_the_next_space_is_killed_and_goes_on(stack: RunningStack)
     register_embedder(stack.mlflow, name=ENDPOINT)
     stack.apply(YAML)
     stack.until_all_serve(ENDPOINT)
-    register_embedder(stack.mlflow, seed=1, name=ENDPOINT)
+    register_embedder(stack.mlflow, seed=1, name=ENDPOINT, width=24)
     folder = stack.home.parent
     texts, output = folder / "texts.jsonl", folder / "vectors.parquet"
     rows = [(f"d{i}", f"{TEXTS[i % len(TEXTS)]} {TEXTS[i // 7 % len(TEXTS)]}") for i in range(ROWS)]
@@ -61,10 +66,13 @@ def test_a_backfill_of_the_next_space_is_killed_and_goes_on(stack: RunningStack)
         assert not output.exists()
         done = stack.command(*line, "--json")
         assert done.returncode == 0, done.stdout + done.stderr
-        load.more(20)
+        load.until("every gateway has cut over", 60, is_cut_over)
     assert set(load.statuses()) == {200}, load.statuses()
-    assert {reply.version for reply in load.replies} == {"1"}
+    assert [*versions(load.replies)] == ["1", "2"]
     summary = json.loads(done.stdout)
+    assert summary["next"].startswith("Cut over: ")
+    shown = json.loads(stack.command("space", "status", ENDPOINT, "--json").stdout)
+    assert f"{ROWS:,} of {ROWS:,} texts re-embedded in {output}" in shown[0]["who"]
     found = list(read_vectors(output))
     assert [key for key, _ in found] == [key for key, _ in rows]
     url = f"{stack.gateways[-1].url}/v1/embeddings"
@@ -78,10 +86,21 @@ def test_a_backfill_of_the_next_space_is_killed_and_goes_on(stack: RunningStack)
         assert (said.headers["x-headrace-space"] == summary["space"]) is is_it
         vectors = [each["embedding"] for each in said.json()["data"]]
         same = [
-            all(abs(a - b) < 1e-3 for a, b in zip(one, cast("Any", kept), strict=True))
+            len(one) == len(cast("Any", kept))
+            and all(abs(a - b) < 1e-3 for a, b in zip(one, cast("Any", kept), strict=True))
             for one, (_, kept) in zip(vectors, found[::500], strict=True)
         ]
         assert set(same) == {is_it}, version
+
+
+def versions(replies: Sequence[Reply]) -> dict[str, None]:
+    """In the order in which their requests were sent."""
+    return dict.fromkeys(each.version for each in sorted(replies, key=lambda each: each.sent))
+
+
+def is_cut_over(replies: Sequence[Reply]) -> bool:
+    """Whether every gateway's newest answer is the second version's."""
+    return {*{each.gateway: each.version for each in replies}.values()} == {"2"}
 
 
 def waits(stack: RunningStack) -> bool:

@@ -410,7 +410,7 @@ class FakeMetrics:
     def refused(self, endpoint: str, status: int, reason: str, seconds: float) -> None:
         """Counts nothing: the recorder has it."""
 
-    def bulk_finished(self, endpoint: str, status: int, texts: int = 0) -> None:
+    def bulk_finished(self, endpoint: str, status: int, texts: int = 0, space: str = "") -> None:
         self.finished.append((f"bulk {endpoint}", status))
 
     def pieces(self, *, openmetrics: bool = False) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from loop_clocks import SteppedLoop
 
-from gateway.engine.http2 import PREFACE, header
+from gateway.engine.http2.connection import PREFACE, header
 
 DATA, HEADERS, RESET, SETTINGS, PING, AWAY = 0, 1, 3, 4, 6, 7
 END_STREAM = ACK = 1

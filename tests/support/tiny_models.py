@@ -74,12 +74,12 @@ def reader(*, stacked: bool = False, seed: int = 0) -> onnx.ModelProto:
     return _model(nodes, constants, {"start_logits": 2, "end_logits": 2})
 
 
-def token_vectors(*, opset: int = 17, seed: int = 0) -> onnx.ModelProto:
-    """A graph that ends in ``last_hidden_state`` ``[batch, length, 16]``, one product deep."""
+def token_vectors(*, opset: int = 17, seed: int = 0, width: int = WIDTH) -> onnx.ModelProto:
+    """A graph that ends in ``last_hidden_state`` ``[batch, length, width]``, one product deep."""
     random = np.random.default_rng(seed)
     constants = [
         numpy_helper.from_array(random.normal(size=shape).astype(np.float32), name)
-        for name, shape in (("table", (VOCABULARY, WIDTH)), ("mixing", (WIDTH, WIDTH)))
+        for name, shape in (("table", (VOCABULARY, WIDTH)), ("mixing", (WIDTH, width)))
     ]
     nodes = [
         helper.make_node("Gather", ["table", "input_ids"], ["looked_up"]),

@@ -52,12 +52,12 @@ class VectorGateway:
             found = {"name": "minilm", "task": self.task, "versions": ["1"]}
             return fault or answer(200, found)
         self.on_request()
-        if self.task != "text-embedding":
+        if path != "/v1/embeddings":
             self.seen.append(headers)
             self.texts += body["inputs"]
             made = [self.other_kind(path, text) for text in body["inputs"]]
             return answer(200, made, x_headrace_space=self.space)
-        assert path == "/v1/embeddings"
+        assert self.task in ("text-embedding", "hybrid-embedding")
         assert body["encoding_format"] == "base64"
         self.seen.append(headers)
         fault = next(self.faults, None)
@@ -76,8 +76,9 @@ class VectorGateway:
     def other_kind(self, path: str, text: str) -> list[Any]:
         """What Text Embeddings Inference's routes give of a text: no two texts have as much."""
         numbers = vector_of(text, self.space)
-        if self.task == "sparse-embedding":
-            assert path == "/endpoints/minilm/embed_sparse"
+        if path == "/endpoints/minilm/embed_sparse":
+            assert self.task in ("sparse-embedding", "hybrid-embedding")
             return [{"index": 7 * i, "value": n} for i, n in enumerate(numbers) if n > 0]
         assert path == "/endpoints/minilm/embed_all"
+        assert self.task in ("multi-vector-embedding", "hybrid-embedding")
         return [numbers[i:] + numbers[:i] for i in range(1 + len(text) % 3)]

@@ -140,6 +140,27 @@ async def test_what_is_asked_wrongly_is_named(
     assert words in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (OPENAI, {"model": "minilm", "input": "a", "dimensions": 5}),
+        (HF, {"inputs": "a", "parameters": {"dimensions": 5}}),
+        (TEI, {"inputs": "a", "dimensions": 5}),
+    ],
+)
+async def test_dimensions_that_another_version_gives_are_refused_by_one_that_does_not(
+    path: str, body: dict[str, Any]
+) -> None:
+    behind = Behind()
+    views = behind.predictor.views
+    views["minilm"] = replace(views["minilm"], other_dimensions=(0, 6))
+    answer = await asked(behind, "POST", path, json=body)
+    assert answer.status_code == 422, answer.text
+    assert "dimensions: this version gives 4" in answer.text
+    more = await asked(behind, "POST", OPENAI, json={**BAD[0][1], "dimensions": 7})
+    assert "dimensions: minilm gives 6" in more.text
+
+
 @pytest.mark.parametrize("stable_has_them", [True, False])
 @pytest.mark.parametrize(
     ("path", "body"),

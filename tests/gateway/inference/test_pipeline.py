@@ -342,7 +342,7 @@ async def test_a_bulk_call_is_told_as_a_forced_one_and_counted_apart() -> None:
         shown = world.metrics.render().decode()
         assert 'bulk_requests_total{endpoint="sentiment",status="200"} 2.0' in shown
         assert 'bulk_requests_total{endpoint="sentiment",status="504"} 1.0' in shown
-        assert 'bulk_texts_total{endpoint="sentiment"} 4.0' in shown
+        assert 'bulk_texts_total{endpoint="sentiment",space=""} 4.0' in shown
         for name in ("attempts", "refusals", "stage_seconds", "gateway_texts"):
             assert not [line for line in shown.splitlines() if name in line and line[0] != "#"]
     assert [event.arm for event in world.recorder.events] == [Arm.FORCED] * 2

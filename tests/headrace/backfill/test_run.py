@@ -216,14 +216,22 @@ async def test_a_whole_that_is_not_the_inputs_or_the_gateways_is_no_output(tmp_p
 
 
 @pytest.mark.parametrize("form", files.FORMATS)
-@pytest.mark.parametrize("task", ["sparse-embedding", "multi-vector-embedding"])
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [
+        ("sparse-embedding", None),
+        ("multi-vector-embedding", None),
+        ("hybrid-embedding", "sparse"),
+        ("hybrid-embedding", "tokens"),
+    ],
+)
 async def test_sparse_vectors_and_those_of_tokens_are_kept_bit_for_bit_too(
-    tmp_path: Path, form: str, task: str
+    tmp_path: Path, form: str, task: str, kind: str | None
 ) -> None:
     gateway = VectorGateway(task=task)
     output = tmp_path / f"vectors{form}"
     async with serving(gateway) as server:
-        made = backfill_of(texts_of(tmp_path, 30), output, server.url)
+        made = backfill_of(texts_of(tmp_path, 30), output, server.url, kind=kind)
         assert await made.run(output) == pytest.approx(1.0)
     found = list(files.read_vectors(output))
     assert [key for key, _ in found] == [f"d{i}" for i in range(30)]
@@ -257,10 +265,35 @@ async def test_other_vectors_of_these_kinds_are_found_in_the_sample(
             await made.run(tmp_path / "v.jsonl")
 
 
-async def test_hybrid_vectors_are_refused_before_a_text_is_sent(tmp_path: Path) -> None:
-    gateway = VectorGateway(task="hybrid-embedding")
+@pytest.mark.parametrize(
+    ("task", "kind", "says"),
+    [
+        ("hybrid-embedding", None, "several kinds: choose --kind of dense, sparse, tokens"),
+        ("text-embedding", "sparse", "does text-embedding: it gives no sparse"),
+        ("text-classification", None, "does text-classification: it gives no vectors"),
+    ],
+)
+async def test_a_kind_that_is_not_given_or_not_named_is_refused_before_a_text_is_sent(
+    tmp_path: Path, task: str, kind: str | None, says: str
+) -> None:
+    gateway = VectorGateway(task=task)
     async with serving(gateway) as server:
-        made = backfill_of(texts_of(tmp_path, 3), tmp_path / "v.jsonl", server.url)
-        with pytest.raises(RequestFailedError, match="does hybrid-embedding; vectors are kept of"):
+        made = backfill_of(texts_of(tmp_path, 3), tmp_path / "v.jsonl", server.url, kind=kind)
+        with pytest.raises(RequestFailedError, match=says):
             await made.run(tmp_path / "v.jsonl")
     assert gateway.texts == []
+
+
+async def test_dense_vectors_of_a_hybrid_model_and_no_other_kind_into_their_folder(
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "v.jsonl"
+    path = texts_of(tmp_path, 30)
+    gateway = VectorGateway(task="hybrid-embedding", faults=iter((None, busy(400))))
+    async with serving(gateway) as server:
+        with pytest.raises(RequestFailedError, match="Not now"):
+            await backfill_of(path, output, server.url, kind="dense").run(output)
+        with pytest.raises(RefusedError, match="another backfill"):
+            backfill_of(path, output, server.url, kind="sparse")
+        await backfill_of(path, output, server.url, kind="dense").run(output)
+    assert vectors(output) == wanted(30)

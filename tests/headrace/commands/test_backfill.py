@@ -15,9 +15,23 @@ from scripted_server import serving
 from typer.testing import CliRunner
 from vector_gateway import SPACE, VectorGateway, vector_of
 
+from contracts.backfills import BACKFILLS, BackfillProgress, list_backfills, note_backfill
+from contracts.endpoint import (
+    Candidate,
+    EndpointSpec,
+    EndpointStatus,
+    Metadata,
+    ModelEndpoint,
+    Phase,
+    Route,
+)
+from contracts.model import ModelRef
+from contracts.rollout import CutoverAt, EmbeddingSpec, RolloutSpec, RolloutState
 from contracts.tasks import Task
 from headrace.backfill.files import read_vectors
 from headrace.cli import app
+from headrace.stack.state import claim_home
+from registry.stores.endpoints import FileEndpointStore
 
 ROWS = 10_000  # more than two parts
 
@@ -73,6 +87,87 @@ async def test_files_may_lie_in_any_store(tmp_path: Path) -> None:
         _, errors = await made.communicate()
     assert made.returncode == 0, errors.decode()
     assert [key for key, _ in read_vectors(tmp_path / "vectors.parquet")] == [0, 1, 2]
+
+
+OLD = "b" * 12
+
+
+def endpoint(
+    *,
+    passed_at: float | None = 2.0,
+    promoted_at: float | None = None,
+    cutover: CutoverAt = CutoverAt.BACKFILL,
+    old: str = OLD,
+    new: str = SPACE,
+    task: Task = Task.TEXT_EMBEDDING,
+    others: int = 9,
+) -> ModelEndpoint:
+    """One with a rollout from one space to another; beside it, another output has 9 texts."""
+    before, after = (
+        ModelRef(model="m", version=f"{at}", package=f"{at}" * 64, space=space)
+        for at, space in enumerate((old, new))
+    )
+    state = RolloutState(
+        id="r", stable=before, candidate=after, began=1.0, step_began=1.0,
+        passed_at=passed_at, promoted_at=promoted_at,
+    )  # fmt: skip
+    status = EndpointStatus(
+        routes=(Route.all_callers(before if promoted_at is None else after),),
+        packages=(before, after),
+        candidate=Candidate(version="1", phase=Phase.SHADOW, ref=after),
+        rollout=state,
+        task=task,
+    )
+    rollout = RolloutSpec(embedding=EmbeddingSpec(cutover=cutover))
+    other = BackfillProgress(output="other", space=SPACE, done=9, rows=others, at=1.0)
+    return ModelEndpoint(
+        metadata=Metadata(name="minilm", annotations=note_backfill({}, other)),
+        spec=EndpointSpec(model="m", rollout=rollout),
+        status=status,
+    )
+
+
+BY_HAND = "headrace space cutover minilm"
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "says"),
+    [
+        (endpoint(cutover=CutoverAt.COMMAND), 0, f"When its index is whole: {BY_HAND}"),
+        (endpoint(), 12, "no stack runs on this home"),  # so that nobody hears the command
+        (endpoint(passed_at=None), 1, "No space of minilm waits for its cutover"),
+        (endpoint(others=10), 0, f"other has 9 of 10 texts. If that is over: {BY_HAND}"),
+        (endpoint(task=Task.HYBRID_EMBEDDING), 0, f"When its index is whole: {BY_HAND}"),
+        (endpoint(new="c" * 12), 1, "is not its next space any more"),
+        (endpoint(new="c" * 12, cutover=CutoverAt.COMMAND), 0, ""),
+        (endpoint(old=SPACE), 0, ""),  # all callers get it already: a rollout within a space,
+        (endpoint(passed_at=None, promoted_at=3.0), 0, ""),  # and a bake
+    ],
+)
+async def test_the_end_of_a_backfill_is_the_cutover_if_the_endpoint_says_so(
+    tmp_path: Path, found: ModelEndpoint, code: int, says: str
+) -> None:
+    with claim_home(tmp_path / "h") as home:
+        pass
+    store = FileEndpointStore(home.endpoints)
+    store.put(found)
+    place = ("--home", str(tmp_path / "h"), "-o", "json")
+    async with serving(VectorGateway()) as server:
+        made = await begin(server.url, tmp_path / "vectors.jsonl", *place)
+        said, errors = await made.communicate(lines(3))
+    summary = json.loads(said)
+    assert (made.returncode, summary["rows"]) == (code, 3), errors.decode()
+    if code:
+        assert says in errors.decode()
+        assert "next" not in summary
+    else:
+        assert summary["next"].endswith(says)
+        assert summary["next"] or not says
+    (stored,) = store.list()
+    assert [*stored.metadata.annotations] == [BACKFILLS]  # the command was withdrawn
+    _, noted = list_backfills(stored.metadata.annotations)
+    path = str(tmp_path / "vectors.jsonl")[-200:]
+    assert (noted.output, noted.space, noted.done, noted.rows) == (path, SPACE, 3, 3)
 
 
 def test_an_output_that_is_there_is_not_written_over(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
+from contracts.backfills import BACKFILLS, BackfillProgress, list_backfills, note_backfill
 from contracts.endpoint import (
     Candidate,
     EndpointSpec,
@@ -95,6 +96,40 @@ def test_after_the_cutover_the_old_space_is_there_for_who_names_it() -> None:
     ]
 
 
+def test_it_says_how_much_is_re_embedded(root: Path) -> None:
+    made = endpoint(passed_at=2.0)
+    notes = dict[str, str]()
+    for output, space, done in (("a", NEW, 5), ("b", NEW, 7), ("a", NEW, 1000), ("a", OLD, 3)):
+        progress = BackfillProgress(output=output, space=space.space, done=done, rows=2000, at=1.0)
+        notes = note_backfill(notes, progress)
+    metadata = made.metadata.model_copy(update={"annotations": notes})
+    made = made.model_copy(update={"metadata": metadata})
+    at = "(1970-01-01 00:00:01 UTC)"
+    assert [each.who for each in list_spaces(made)] == [
+        f"all who name no space; 3 of 2,000 texts re-embedded in a {at}",
+        f"who names it or next: it waits for its cutover; 7 of 2,000 texts re-embedded in b {at}; "
+        f"1,000 of 2,000 texts re-embedded in a {at}",
+        "who names it",
+    ]
+    assert "1,000 of 2,000 texts" in " ".join(run(root, made, "status", "docs").output.split())
+    rollout = ["rollout", "status", "docs", "--home", str(root)]
+    shown = " ".join(CliRunner().invoke(app, rollout).output.split())
+    assert f"space {NEW.space} of version 3: who names it or next: it waits" in shown
+    told = json.loads(CliRunner().invoke(app, [*rollout, "-o", "json"]).stdout)
+    assert [each["space"] for each in told["spaces"]] == [OLD.space, NEW.space, OLDEST.space]
+
+
+def test_of_many_outputs_the_newest_are_told_of_and_an_unreadable_note_tells_of_none() -> None:
+    notes = {BACKFILLS: "no list", "mine": "kept"}
+    for number in range(10):
+        progress = BackfillProgress(output=f"{number}", space="s", done=1, rows=2, at=1.0)
+        notes = note_backfill(notes, progress)
+    assert [each.output for each in list_backfills(notes)] == list("23456789")
+    assert notes["mine"] == "kept"
+    assert list_backfills({BACKFILLS: '[{"output": 1}]'}) == ()
+    assert list_backfills({BACKFILLS: notes[BACKFILLS].replace("9", "\\u001b[2J")}) == ()
+
+
 def test_an_endpoint_without_vectors_has_none() -> None:
     words = OLD.model_copy(update={"space": ""})
     status = EndpointStatus(routes=(Route.all_callers(words),))
@@ -124,6 +159,7 @@ def test_cutover_and_undo_are_decisions_about_the_rollout(
     )
     told = json.loads(text)
     assert (told["verb"], told.get("version"), told["reason"]) == (*asked, "its index is whole")
+    assert told.get("space") == (NEW.space if words == "cutover" else None)
 
 
 # compare
@@ -218,20 +254,24 @@ def test_both_searches_are_judged_with_intervals_of_the_difference(
     assert f"recall@10 {NEW.space} 1.000 1.000 to 1.000" in " ".join(shown.split())
 
 
+@pytest.mark.parametrize("is_hybrid", [False, True])
 @pytest.mark.parametrize("task", [Task.SPARSE_EMBEDDING, Task.MULTI_VECTOR_EMBEDDING])
 def test_sparse_vectors_and_those_of_tokens_are_compared_as_they_are_searched(
-    tmp_path: Path, gateway: FakeGateway, task: Task
+    tmp_path: Path, gateway: FakeGateway, task: Task, *, is_hybrid: bool
 ) -> None:
     gateway.task = task
-    result = compared(tmp_path, "--query-prompt", "query", "-o", "json", task=task)
+    kind = "sparse" if task is Task.SPARSE_EMBEDDING else "tokens"
+    words = ("--query-prompt", "query", "-o", "json", "--kind", kind)
+    of = Task.HYBRID_EMBEDDING if is_hybrid else task
+    result = compared(tmp_path, *words, task=of)
     told = json.loads(result.stdout)
     assert told["recall@10"][NEW.space][0] > 0.97
     assert told["recall@10"][OLD.space][0] < 0.75
 
 
-def test_searches_of_a_hybrid_model_are_not_compared(tmp_path: Path, gateway: FakeGateway) -> None:
+def test_searches_of_a_hybrid_model_are_not_compared_by_no_kind(tmp_path: Path, gateway: FakeGateway) -> None:
     result = compared(tmp_path, task=Task.HYBRID_EMBEDDING)
-    assert (result.exit_code, "three kinds of vectors" in result.stderr) == (1, True)
+    assert (result.exit_code, "choose --kind" in result.stderr) == (10, True)
     assert gateway.asked == []
 
 

@@ -639,6 +639,49 @@ def test_a_version_that_breaks_its_callers_is_rejected(changed: Signature, word:
     assert word in after.rejected[0].reason
 
 
+@pytest.mark.parametrize(
+    ("rollout", "claims", "is_taken"),
+    [
+        ({}, False, True),
+        ({"embedding": {"space": "cutover"}}, True, True),
+        ({"strategy": "shadow"}, False, True),
+        ({}, True, False),
+        ({"embedding": {"space": "same"}}, False, False),
+        ({"strategy": "direct"}, False, False),
+    ],
+)
+def test_vectors_of_another_dimension_are_cut_over_and_go_to_nobody_in_another_way(
+    rollout: dict[str, Any], *, claims: bool, is_taken: bool
+) -> None:
+    spec = EndpointSpec(model="m", rollout=RolloutSpec.model_validate(rollout))
+    stable, new = (Signature(task=Task.TEXT_EMBEDDING, dimension=size) for size in (384, 768))
+    target = replace(TWO, claims_space=claims)
+    seen = replace(
+        loading(serving(), target, report(package(TWO).ref)),
+        packages={TWO.options: Package(package(TWO).ref, new)},
+        stable=stable,
+    )
+    after = plan(spec, serving(), seen, 1.0).status
+    assert [each.version for each in after.rejected] == ([] if is_taken else ["2"])
+    assert after.stable == package(ONE).ref
+    if is_taken:
+        assert candidate_of(after).phase is Phase.LOADED
+    else:
+        assert "dimension is 768" in after.rejected[0].reason
+
+
+def test_numbers_of_a_table_that_are_more_than_before_go_to_nobody() -> None:
+    stable, new = (Signature(task=Task.TABULAR_REGRESSION, dimension=size) for size in (1, 3))
+    assert stable.of_any_dimension() == stable
+    seen = replace(
+        loading(serving(), TWO, report(package(TWO).ref)),
+        packages={TWO.options: Package(package(TWO).ref, new)},
+        stable=stable,
+    )
+    after = plan(SPEC, serving(), seen, 1.0).status
+    assert "dimension is 3" in after.rejected[0].reason
+
+
 def test_nothing_is_promoted_while_the_stable_versions_package_can_not_be_read() -> None:
     status = serving()
     seen = loading(status, TWO, report(package(TWO).ref))

@@ -12,16 +12,18 @@ from tiny_models import WIDTH, token_vectors, tokenizer, write_json
 
 ENDPOINT = "tiny-embedder"
 TEXTS = tuple(dict.fromkeys(REPEATED))
-_SIGNATURE = ModelSignature(
-    inputs=Schema(
-        [TensorSpec(np.dtype(np.int64), (-1, -1), name) for name in ("input_ids", "attention_mask")]
-    ),
-    outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, -1, WIDTH), "last_hidden_state")]),
+_INPUTS = Schema(
+    [TensorSpec(np.dtype(np.int64), (-1, -1), name) for name in ("input_ids", "attention_mask")]
 )
 
 
 def register_embedder(
-    tracking_uri: str, *, seed: int = 0, name: str = ENDPOINT, tags: dict[str, str] | None = None
+    tracking_uri: str,
+    *,
+    seed: int = 0,
+    name: str = ENDPOINT,
+    tags: dict[str, str] | None = None,
+    width: int = WIDTH,
 ) -> str:
     """Registers the model's next version, with weights of their own for each seed, and with tags.
 
@@ -38,9 +40,14 @@ def register_embedder(
         config = {"max_position_embeddings": 24}
         write_json(beside / "config.json", config)
         made = mlflow.onnx.log_model(
-            token_vectors(seed=seed),
+            token_vectors(seed=seed, width=width),
             name="model",
-            signature=_SIGNATURE,
+            signature=ModelSignature(
+                inputs=_INPUTS,
+                outputs=Schema(
+                    [TensorSpec(np.dtype(np.float32), (-1, -1, width), "last_hidden_state")]
+                ),
+            ),
             extra_files=[str(beside / name) for name in ("tokenizer.json", "config.json")],
             metadata={"task": "text-embedding"},
             pip_requirements=["onnx", "onnxruntime", "tokenizers"],

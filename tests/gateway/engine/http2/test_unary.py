@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -14,9 +15,10 @@ import uvloop
 from certificates import write
 from http2_peer import EVERY_STREAM, REFUSED_STREAM, PeerLoop
 
-from gateway.engine import http2, unary
-from gateway.engine.http2 import header
-from gateway.engine.unary import CallError, UnaryClient
+from gateway.engine.http2 import connection as http2
+from gateway.engine.http2 import unary
+from gateway.engine.http2.connection import header
+from gateway.engine.http2.unary import CallError, UnaryClient
 from service.mutual_tls import AUTHORITY, MutualTls
 
 Code = grpc.StatusCode
@@ -28,7 +30,7 @@ Answer = Callable[[bytes, grpc.aio.ServicerContext], Awaitable[bytes]]
 
 @asynccontextmanager
 async def server_of(
-    answer: Answer, options: list[tuple[str, int]] | None = None
+    answer: Answer, options: list[tuple[str, int]] | None = None, **more: Any
 ) -> AsyncIterator[tuple[UnaryClient, grpc.aio.Server]]:
     """gRPC's server, whose one method answers so."""
     server = grpc.aio.server(options=options)
@@ -38,7 +40,7 @@ async def server_of(
     )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    client = UnaryClient(f"127.0.0.1:{port}")
+    client = UnaryClient(f"127.0.0.1:{port}", **more)
     async with asyncio.timeout(60):
         yield client, server
     await client.close()
@@ -95,8 +97,15 @@ def test_uvloops_transports_will_do() -> None:
 async def test_messages_of_any_size_go_and_come(size: int) -> None:
     message = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-    async with server_of(echo, options) as (client, _):
+    large: list[bytes] = []
+
+    async def beside(work: Callable[[], bytes]) -> bytes:
+        large.append(await asyncio.to_thread(work))
+        return large[-1]
+
+    async with server_of(echo, options, beside=beside) as (client, _):
         assert await client.call(METHOD, message, 30) == message
+    assert large == ([message] if size > 1 << 20 else [])
 
 
 async def test_many_calls_at_once_get_each_its_own_answer_on_one_connection() -> None:

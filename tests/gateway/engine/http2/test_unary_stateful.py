@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from gateway.engine.http2 import CANCEL
-from gateway.engine.unary import CallError, UnaryClient
+from gateway.engine.http2.connection import CANCEL
+from gateway.engine.http2.unary import CallError, UnaryClient
 
 pytestmark = pytest.mark.slow
 

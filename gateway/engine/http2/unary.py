@@ -11,15 +11,16 @@ are not answered.
 
 import asyncio
 import socket
+import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 import grpc
 
-from contracts.backoff import Backoff
-from gateway.engine.http2 import (
+from gateway.engine.http2.connection import (
     CANCEL,
     REFUSED_STREAM,
     STATUS,
@@ -29,8 +30,6 @@ from gateway.engine.http2 import (
     header,
     request_head,
 )
-from gateway.engine.large_answers import BATCH_INLINE_BYTES, beside
-from service.mutual_tls import MutualTls
 
 _CONNECT_SECONDS = 2.0
 _TURN_BYTES = 1 << 20
@@ -42,7 +41,8 @@ _PING_SECONDS = 5.0
 _MOST_TRIES = 8  # of a call that the server says it has not looked at
 # Before a third try and those that follow: servers refuse what comes before they have counted that
 # others ended.
-_PAUSES = Backoff(0.002, 1.0)
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.002, 1.0  # each twice the one before
+_LARGE_BYTES = 1 << 20  # of an answer
 _PREFIX = 5  # bytes before a message: whether it is compressed, and its length
 _MOST_MILLISECONDS = 99_999_999  # of a gRPC timeout, eight digits
 
@@ -69,15 +69,39 @@ class CallError(Exception):
         self.details = details
 
 
-class UnaryClient:
-    """Calls to ``host:port``, over TLS if told; an IPv6 address stands in brackets."""
+class ClientTls(Protocol):
+    """What TLS needs; ``name`` is that in the server's certificate."""
 
-    def __init__(self, address: str, tls: MutualTls | None = None) -> None:
+    @property
+    def name(self) -> str:
+        """See the class."""
+
+    def context(self) -> ssl.SSLContext:
+        """For one connection; raises ``OSError``. It may block."""
+
+
+class UnaryClient:
+    """Calls to ``host:port``, over TLS if told; an IPv6 address stands in brackets.
+
+    Args:
+        address: the server's.
+        tls: for a connection that is not plain.
+        beside: does work in a thread: what a large answer takes.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        tls: ClientTls | None = None,
+        *,
+        beside: Callable[[Callable[[], bytes]], Awaitable[bytes]] | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         # An address without a port is one where nobody listens.
         self._host, self._port = host.strip("[]"), int(port) if port.isdigit() else 0
         self._authority = address.encode()
         self._tls = tls
+        self._beside = beside
         self._heads: dict[str, bytes] = {}
         self._link: _Link | None = None
         self._open: set[_Link] = set()  # those of servers that leave among them
@@ -115,12 +139,14 @@ class UnaryClient:
                 # An error's traceback refers to this frame: with ``done`` it would be a circle.
                 del done
             if exchange.reset != REFUSED_STREAM:
-                if sum(map(len, exchange.parts)) > BATCH_INLINE_BYTES:
+                beside = self._beside
+                if beside is not None and sum(map(len, exchange.parts)) > _LARGE_BYTES:
                     return await beside(partial(_message, exchange))
                 return _message(exchange)
             # To wait on a connection that sends others is no try: each such connection ends some.
             tries += bool(exchange.number) or not link.has_sent
-            pause = _PAUSES.after(tries - 1) if tries > 1 else 0.0
+            pause = _FIRST_PAUSE_SECONDS * 2.0 ** (tries - 2) if tries > 1 else 0.0
+            pause = min(pause, _LONGEST_PAUSE_SECONDS)
             if tries == _MOST_TRIES or loop.time() + pause >= ends:
                 return _message(exchange)
             if pause:

@@ -1,0 +1,1 @@
+"""Unary gRPC calls on the event loop; see ``README.md``. Nothing of Headrace is imported here."""
