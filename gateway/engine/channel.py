@@ -1,7 +1,7 @@
 """gRPC's own client to one Triton, for streams, and for unary calls where operators choose it.
 
-``http2/unary.py`` costs less for each call and speaks to one server over one connection. gRPC's channel
-does whatever a mesh between gateway and Triton may ask of a client.
+``http2/unary.py`` costs less for each call and speaks to one server over one connection. gRPC's
+channel does whatever a mesh between gateway and Triton may ask of a client.
 """
 
 import asyncio

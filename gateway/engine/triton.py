@@ -1,7 +1,7 @@
 """The client of one Triton over gRPC: one connection, raw tensors, a deadline on every call.
 
 It uses ``tritonclient`` only for the messages of the Open Inference Protocol: its client class
-copies every tensor. Calls go through ``http2/unary.py``, or through gRPC's channel if that is asked for.
+copies every tensor. Calls go through ``http2/unary.py``, or through gRPC's channel if asked for.
 If no server listens at the address, a call fails at once, and the next one tries to connect again.
 """
 
@@ -16,6 +16,7 @@ from tritonclient.grpc import service_pb2
 
 from contracts.gpu_faults import ends_process
 from gateway.engine.channel import ChannelClient
+from gateway.engine.http2.unary import CallError, UnaryClient
 from gateway.engine.large_answers import BATCH_INLINE_BYTES, beside
 from gateway.engine.protocol import (
     EngineBusyError,
@@ -29,7 +30,6 @@ from gateway.engine.protocol import (
     Work,
 )
 from gateway.engine.text_streams import TextStreams, TritonStream
-from gateway.engine.http2.unary import CallError, UnaryClient
 from service.mutual_tls import MutualTls
 
 _INFER = "/inference.GRPCInferenceService/ModelInfer"
@@ -80,9 +80,7 @@ class TritonEngine:
     ) -> None:
         self._address = address
         self._client: RpcClient = (
-            UnaryClient(address, tls, beside=beside)
-            if own_client
-            else ChannelClient(address, tls)
+            UnaryClient(address, tls, beside=beside) if own_client else ChannelClient(address, tls)
         )
         self._streams = TextStreams(address, engine_error, tls)
 

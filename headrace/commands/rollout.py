@@ -412,9 +412,7 @@ def cutover_of(endpoint: ModelEndpoint, reason: str) -> RolloutDecision:
     return RolloutDecision(Verb.PROMOTE, name, new.version, reason, space=new.space)
 
 
-def carry_out(
-    decision: RolloutDecision, home: Path
-) -> tuple[Command, CommandOutcome | None, str]:
+def carry_out(decision: RolloutDecision, home: Path) -> tuple[Command, CommandOutcome | None, str]:
     """Notes a person's decision: the command, what became of it, and a sentence about that.
 
     There is no outcome if nobody waits, or no controller took it; then it was withdrawn.

@@ -120,7 +120,9 @@ def compare_spaces(
                     base, f"/endpoints/{name}/{vector.route}", body, key, headers
                 ).json()
                 # As numbers of Python the vectors of tokens would take eight times the memory.
-                made += answer if vector is SPARSE else [np.array(one, np.float32) for one in answer]
+                made += (
+                    answer if vector is SPARSE else [np.array(one, np.float32) for one in answer]
+                )
             vectors.append(made)
         found[each] = _find_nearest(vector, *vectors)
     told = retrieval.compare_searches(found, relevant)

@@ -110,7 +110,7 @@ def formed(
 
     Raises:
         MissingRangesError: the package has no ranges, and bytes need them.
-        ParameterError: another version gives so many dimensions, and not this one.
+        ParameterError: this version gives fewer dimensions, another one gives enough.
     """
     precision = VectorPrecision(parameters.get("precision", VectorPrecision.FLOAT32))
     dimensions = parameters.get("dimensions") or vectors.shape[1]

@@ -104,11 +104,11 @@ def test_it_says_how_much_is_re_embedded(root: Path) -> None:
         notes = note_backfill(notes, progress)
     metadata = made.metadata.model_copy(update={"annotations": notes})
     made = made.model_copy(update={"metadata": metadata})
-    at = "(1970-01-01 00:00:01 UTC)"
+    at, waiting = "(1970-01-01 00:00:01 UTC)", (("7", "b"), ("1,000", "a"))
     assert [each.who for each in list_spaces(made)] == [
         f"all who name no space; 3 of 2,000 texts re-embedded in a {at}",
-        f"who names it or next: it waits for its cutover; 7 of 2,000 texts re-embedded in b {at}; "
-        f"1,000 of 2,000 texts re-embedded in a {at}",
+        "who names it or next: it waits for its cutover; "
+        + "; ".join(f"{n} of 2,000 texts re-embedded in {of} {at}" for n, of in waiting),
         "who names it",
     ]
     assert "1,000 of 2,000 texts" in " ".join(run(root, made, "status", "docs").output.split())
@@ -269,7 +269,9 @@ def test_sparse_vectors_and_those_of_tokens_are_compared_as_they_are_searched(
     assert told["recall@10"][OLD.space][0] < 0.75
 
 
-def test_searches_of_a_hybrid_model_are_not_compared_by_no_kind(tmp_path: Path, gateway: FakeGateway) -> None:
+def test_searches_of_a_hybrid_model_are_not_compared_by_no_kind(
+    tmp_path: Path, gateway: FakeGateway
+) -> None:
     result = compared(tmp_path, task=Task.HYBRID_EMBEDDING)
     assert (result.exit_code, "choose --kind" in result.stderr) == (10, True)
     assert gateway.asked == []

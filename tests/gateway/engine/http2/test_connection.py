@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.engine.http2 import connection as http2
-from gateway.engine.http2.connection import Connection, Exchange, Http2Error, decode, header, request_head
+from gateway.engine.http2.connection import (
+    Connection,
+    Exchange,
+    Http2Error,
+    decode,
+    header,
+    request_head,
+)
 
 DATA, HEADERS, RESET, SETTINGS, PUSH, PING, AWAY, UPDATE, MORE = 0, 1, 3, 4, 5, 6, 7, 8, 9
 END_STREAM = ACK = 1
