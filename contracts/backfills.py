@@ -1,4 +1,4 @@
-"""What ``headrace backfill`` notes of itself on its endpoint, for people who wait for the cutover."""
+"""What ``headrace backfill`` notes on its endpoint, for people who wait for the cutover."""
 
 from collections.abc import Mapping
 from typing import Final

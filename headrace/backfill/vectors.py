@@ -173,12 +173,18 @@ class KindName(StrEnum):
 
 DENSE, SPARSE, TOKENS = VectorKind(), Sparse(), Tokens()
 _BY_NAME = {KindName.DENSE: DENSE, KindName.SPARSE: SPARSE, KindName.TOKENS: TOKENS}
-# Others give none, or several kinds at once.
-_BY_TASK: Mapping[str, KindName] = {
-    Task.TEXT_EMBEDDING: KindName.DENSE,
-    Task.SPARSE_EMBEDDING: KindName.SPARSE,
-    Task.MULTI_VECTOR_EMBEDDING: KindName.TOKENS,
+# Others give none.
+_BY_TASK: Mapping[str, tuple[KindName, ...]] = {
+    Task.TEXT_EMBEDDING: (KindName.DENSE,),
+    Task.SPARSE_EMBEDDING: (KindName.SPARSE,),
+    Task.MULTI_VECTOR_EMBEDDING: (KindName.TOKENS,),
+    Task.HYBRID_EMBEDDING: tuple(KindName),
 }
+
+
+def gives_several(task: str) -> bool:
+    """Whether an endpoint gives several kinds of vectors for each text."""
+    return len(_BY_TASK.get(task, ())) > 1
 
 
 def choose_kind(endpoint: str, task: str, name: KindName | None) -> VectorKind:
@@ -187,15 +193,13 @@ def choose_kind(endpoint: str, task: str, name: KindName | None) -> VectorKind:
     Raises:
         RequestFailedError: it gives none, or not that one, or several and none is named.
     """
-    if task == Task.HYBRID_EMBEDDING:
-        if name is None:
-            names = ", ".join(KindName)
-            raise RequestFailedError(f"{endpoint} gives several kinds: choose --kind of {names}.")
-        return _BY_NAME[name]
-    given = _BY_TASK.get(task)
-    if given is None or name not in (None, given):
+    given = _BY_TASK.get(task, ())
+    if name is None and len(given) > 1:
+        names = ", ".join(given)
+        raise RequestFailedError(f"{endpoint} gives several kinds: choose --kind of {names}.")
+    if not given or name not in (None, *given):
         raise RequestFailedError(f"{endpoint} does {task}: it gives no {name or 'vectors'}.")
-    return _BY_NAME[given]
+    return _BY_NAME[name or given[0]]
 
 
 def kind_in(columns: Iterable[str]) -> VectorKind:

@@ -18,12 +18,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from contracts.backfills import BackfillProgress, list_backfills, note_backfill
 from contracts.endpoint import ModelEndpoint
 from contracts.rollout import CutoverAt
-from contracts.tasks import Task
 from headrace import home as homes
 from headrace.backfill import files
 from headrace.backfill.files import TextColumns
 from headrace.backfill.run import Backfill, BackfillPlan, Parts
-from headrace.backfill.vectors import KindName
+from headrace.backfill.vectors import KindName, gives_several
 from headrace.commands.output import print_json, print_line
 from headrace.commands.rollout import carry_out, cutover_of, require_accepted
 from headrace.endpoints import edits
@@ -156,9 +155,12 @@ def _cut_over(home: Path, name: str, space: str, reason: str) -> str:
     Raises:
         RefusedError: the space is not the next one, or has not passed its checks.
         UndeliveredError: no controller took it.
-        HeadraceError: the endpoint can't be read.
     """
-    endpoint = edits.find_existing(homes.site(find_place(home)).store, name)
+    by_hand = f"headrace space cutover {name}"
+    try:
+        endpoint = edits.find_existing(homes.site(find_place(home)).store, name)
+    except HeadraceError:
+        return f"The endpoint can't be read here. If this is its next space, next is: {by_hand}"
     status, state = endpoint.status, endpoint.status.rollout
     cuts_over = endpoint.spec.rollout.embedding.cutover is CutoverAt.BACKFILL
     stable = None if status.stable is None else status.stable.space
@@ -168,8 +170,7 @@ def _cut_over(home: Path, name: str, space: str, reason: str) -> str:
         if cuts_over:
             raise RefusedError(f"{name} is not cut over: {space} is not its next space any more.")
         return ""
-    by_hand = f"headrace space cutover {name}"
-    if not cuts_over or status.task is Task.HYBRID_EMBEDDING:  # of which other kinds may follow
+    if not cuts_over or gives_several(str(status.task)):  # other kinds may follow
         return f"When its index is whole: {by_hand}"
     for each in list_backfills(endpoint.metadata.annotations):
         if each.space == space and each.done < each.rows:

@@ -71,6 +71,8 @@ async def test_killed_in_the_middle_and_begun_again_it_writes_each_id_once(tmp_p
     assert again.returncode == 0, errors.decode()
     summary = json.loads(said)
     assert (summary["rows"], summary["space"]) == (ROWS, SPACE)
+    assert "The endpoint can't be read here" in summary["next"]
+    assert "does not show how far it is" in errors.decode()
     found = [(key, list(array("f", cast("Any", vector)))) for key, vector in read_vectors(output)]
     assert found == [(i, vector_of(f"text {i}")) for i in range(ROWS)]
     assert len(gateway.texts) - asked < ROWS  # a part was kept
