@@ -237,7 +237,8 @@ def list_spaces(endpoint: ModelEndpoint) -> tuple[SpaceView, ...]:
         view = SpaceView(each.ref.space, each.ref.version, "who names it", *times)
         found.setdefault(view.space, view)
     for told in list_backfills(endpoint.metadata.annotations):
-        if (view := found.get(told.space)) is not None:
+        if told.space in found:
+            view = found[told.space]
             done = f"{told.done:,} of {told.rows:,} texts re-embedded in {told.output}"
             who = f"{view.who}; {done} ({date_and_time(told.at)} UTC)"
             found[told.space] = replace(view, who=who)
