@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from contracts.tasks import PUBLIC_OUTPUTS, TEXT, TEXT_PAIR
 from contracts.tensors import Datatype
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects.parameters import of_any_dialect, prompt_name_in
+from gateway.dialects.parameters import forms_refused, of_any_dialect, prompt_name_in
 from gateway.dialects.reading import check_texts
 from gateway.errors import BadRequestError, InvalidInputError, UnknownVersionError, UnsupportedError
 from gateway.request_context import RequestContext
@@ -198,7 +198,8 @@ def outputs(answer: Answer, names: list[str]) -> list[OutputTensor]:
 
 
 def _all_outputs(answer: Answer) -> list[OutputTensor]:
-    made = HEADS[answer.task].outputs(answer)
+    with forms_refused():
+        made = HEADS[answer.task].outputs(answer)
     return [
         OutputTensor(spec.name, spec.datatype, np.shape(made[spec.name]), made[spec.name])
         for spec in PUBLIC_OUTPUTS[answer.task]

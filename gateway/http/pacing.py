@@ -36,19 +36,24 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self.pieces: deque[Callable[[], None]] = deque()
+        self.pieces: deque[Callable[[], bool]] = deque()
 
-    def plan(self, loop: asyncio.AbstractEventLoop, piece: Callable[[], None]) -> None:
-        """Does a piece in a later turn, behind those that were planned before."""
+    def plan(self, loop: asyncio.AbstractEventLoop, piece: Callable[[], bool]) -> None:
+        """Does a piece in a later turn, behind those that were planned before.
+
+        It gives whether there was something to do: a connection that has ended takes no turn.
+        """
         self.pieces.append(piece)
         if len(self.pieces) == 1:
             loop.call_soon(partial(self._do_next, loop))
 
     def _do_next(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            self.pieces[0]()
+            while self.pieces and not self.pieces[0]():
+                self.pieces.popleft()
         finally:
-            self.pieces.popleft()
+            if self.pieces:
+                self.pieces.popleft()
             if self.pieces:
                 loop.call_soon(partial(self._do_next, loop))
 
@@ -79,15 +84,17 @@ class PacedFlow(FlowControl):
         self._transport.pause_reading()
         return True
 
-    def end_rest(self) -> None:
-        """Its turn has come."""
+    def end_rest(self) -> bool:
+        """Its turn has come; whether it reads on."""
         self._rests = False
-        self.go_on()
+        return self.go_on()
 
-    def go_on(self) -> None:
+    def go_on(self) -> bool:
         """Reads again, unless it rests, something is kept, or the application is behind."""
-        if not (self._rests or self.unparsed or self.read_paused or self._transport.is_closing()):
-            self._transport.resume_reading()
+        if self._rests or self.unparsed or self.read_paused or self._transport.is_closing():
+            return False
+        self._transport.resume_reading()
+        return True
 
     def resume_reading(self) -> None:
         """The application takes more; what waits for the parser, or for its turn, comes first."""
@@ -178,24 +185,25 @@ class PacedWriter:
             self._is_planned = True
             self._turns.plan(self._loop, self._write_on)
 
-    def _write_on(self) -> None:
+    def _write_on(self) -> bool:
         self._is_planned = False
         if self._transport.is_closing():
             self.forget()
-            return
+            return False
         left = _TURN_BYTES
         while self._pieces and left > 0 and not self._is_full:
             left -= self._give()
         if self._pieces:
             self._flow.pause_writing()
             self._plan()
-            return
+            return True
         if not self._is_full:
             self._flow.resume_writing()
         self.on_given()
         if self._then is not None:
             work, self._then = self._then, None
             work()
+        return True
 
     def _give(self) -> int:
         piece = self._pieces.popleft()

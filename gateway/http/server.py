@@ -202,6 +202,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._untaken = None
         self.untaken_answers.release(self)
         self._held = None
+        self.flow.unparsed = b""
         self._writer.forget()
         if self._held_timer is not None:
             self._held_timer.cancel()
@@ -383,11 +384,13 @@ class _BoundedProtocol(HttpToolsProtocol):
             if self._lingering or self.transport.is_closing():
                 return
 
-    def _parse_kept(self) -> None:
+    def _parse_kept(self) -> bool:
         data = self.flow.take()
-        if not self._lingering and not self.transport.is_closing():
+        has_work = not self._lingering and not self.transport.is_closing()
+        if has_work:
             self._parse(data)
         self.flow.go_on()
+        return has_work
 
     def _parse_piece(self, data: bytes) -> None:
         """Feeds the parser, and starts a timer if the request is not complete after that."""

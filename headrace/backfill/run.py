@@ -124,7 +124,7 @@ class Backfill:
 
     Attributes:
         advance: is told how many rows more are done, and whether they were before.
-        note: is told at times, in a thread, how many rows are done of this space.
+        note: is told at times, in a thread, how many rows are done of this space; not of all.
         space: that answers, empty until one has.
         retries: requests that were sent again.
 
@@ -186,6 +186,7 @@ class Backfill:
                 await self._settle()
             rows = files.read_texts(self._source, self._columns)
             count = done = 0
+            await asyncio.to_thread(self.note, done, self.space)
             while part := list(itertools.islice(rows, self._plan.part_rows)):
                 path = self._parts.part(count)
                 count += 1
@@ -196,10 +197,10 @@ class Backfill:
                     ids: list[Id] = [key for key, _ in part]
                     await asyncio.to_thread(files.write_part, path, ids, vectors)
                 done += len(part)
-                if time.monotonic() >= self._noted + _NOTED_EVERY_SECONDS:
+                is_late = time.monotonic() >= self._noted + _NOTED_EVERY_SECONDS
+                if is_late and done < self._journal.rows:  # not whole before it is checked
                     await asyncio.to_thread(self.note, done, self.space)
                     self._noted = time.monotonic()
-            await asyncio.to_thread(self.note, done, self.space)
             parts = map(self._parts.part, range(count))
             await asyncio.to_thread(files.join_parts, parts, self._parts.whole)
             least = await self._check()

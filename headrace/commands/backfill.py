@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
@@ -26,7 +26,12 @@ from headrace.backfill.vectors import KindName, gives_several
 from headrace.commands.output import print_json, print_line
 from headrace.commands.rollout import carry_out, cutover_of, require_accepted
 from headrace.endpoints import edits
-from headrace.errors import HeadraceError, RefusedError, RequestFailedError
+from headrace.errors import (
+    HeadraceError,
+    RefusedError,
+    RequestFailedError,
+    UndeliveredError,
+)
 from headrace.home import gateway_url
 from headrace.invocation import is_structured
 from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, find_place, make_absolute
@@ -78,12 +83,14 @@ def backfill(
         with _progress(found.rows) as advance:
             made = Backfill(plan, path, columns, found, parts)
             made.advance = advance
-            shown = _name_of(target, kind)
-            made.note = _Notes(home, name, shown, found.rows).note
+            shown = _name_of(target, output, kind)
+            notes = _Notes(home, name, shown, found.rows)
+            made.note = notes.note
             least = asyncio.run(made.run(output))
         if "://" in target:
             _deliver(output, target)
         parts.remove()
+    notes.note(found.rows, made.space)
     seconds = time.monotonic() - began
     summary: dict[str, Any] = {
         "rows": found.rows,
@@ -140,11 +147,14 @@ class _Notes:
             self.told = True
 
 
-def _name_of(target: str, kind: KindName | None) -> str:
-    """The output as others may read it: without who signs in there."""
+def _name_of(target: str, output: Path, kind: KindName | None) -> str:
+    """The output as others may read it: of which machine, or a URL without who signs in there."""
     if "://" in target:
-        url = urlsplit(target)
-        target = f"{url.scheme}://{url.hostname or ''}{url.path}"
+        scheme, _, rest = target.partition("://")
+        host, slash, path = rest.partition("/")
+        target = f"{scheme}://{host.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+    else:
+        target = f"{socket.gethostname()}:{output}"
     shown = "".join(each if each.isprintable() else "?" for each in target)[-200:]
     return shown if kind is None else f"{shown} ({kind})"
 
@@ -176,9 +186,12 @@ def _cut_over(home: Path, name: str, space: str, reason: str) -> str:
         if each.space == space and each.done < each.rows:
             left = f"{each.output} has {each.done:,} of {each.rows:,} texts"
             return f"Not cut over yet, as {left}. If that is over: {by_hand}"
-    decision = cutover_of(endpoint, reason)
-    _, outcome, said = carry_out(decision, home)
-    require_accepted(decision, outcome, said)
+    try:
+        decision = cutover_of(endpoint, reason)
+        _, outcome, said = carry_out(decision, home)
+        require_accepted(decision, outcome, said)
+    except (RefusedError, UndeliveredError) as error:
+        raise type(error)(f"{error} The vectors are whole; next is: {by_hand}") from error
     return f"Cut over: {said}."
 
 

@@ -141,9 +141,11 @@ class HybridEmbedding(Head):
 
     def _show(self, answer: AnsweredTexts, parameters: Mapping[str, Any]) -> list[Any]:
         kinds = parameters.get("kinds")
-        dense = formed(self.dense(answer), None, parameters).tolist()
+        dense: list[Any] = []
+        if kinds is None or DENSE in kinds:
+            dense = formed(self.dense(answer), None, parameters).tolist()
         if kinds is None:
-            return list(dense)
+            return dense
         columns: dict[str, Sequence[Any]] = {}
         for kind in kinds:
             if kind == DENSE:

@@ -146,6 +146,7 @@ async def test_what_is_asked_wrongly_is_named(
         (OPENAI, {"model": "minilm", "input": "a", "dimensions": 5}),
         (HF, {"inputs": "a", "parameters": {"dimensions": 5}}),
         (TEI, {"inputs": "a", "dimensions": 5}),
+        (INFER, {"inputs": [TENSOR], "parameters": {"dimensions": 5}}),
     ],
 )
 async def test_dimensions_that_another_version_gives_are_refused_by_one_that_does_not(

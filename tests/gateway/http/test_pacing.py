@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Callable, Iterator
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 from connection_fakes import POST, Connected
@@ -202,7 +202,7 @@ def test_what_a_lost_connection_still_had_to_write_is_forgotten() -> None:
 def test_of_all_connections_one_piece_is_written_in_a_turn(sizes: list[int], fails: int) -> None:
     loop, turns = Loop(), Turns()
 
-    def fail() -> None:
+    def fail() -> NoReturn:
         raise OSError
 
     found = [writing(loop, turns) for _ in sizes]
@@ -222,6 +222,24 @@ def test_of_all_connections_one_piece_is_written_in_a_turn(sizes: list[int], fai
         assert written() - before < TURN + WRITTEN_PIECE_BYTES
     assert written() == sum(sizes)
     assert not any(flow.write_paused for *_, flow in found)
+
+
+async def test_connections_that_have_ended_take_no_turn() -> None:
+    first = Connected(HttpLimits())
+    callers = [first, *(first.another() for _ in range(5))]
+    for caller in callers:
+        caller.protocol.data_received(b"\r\n" * 50_000)
+    for gone in callers[1:5]:
+        gone.transport.closed = True
+        gone.protocol.connection_lost(None)
+    turns = 0
+    while planned := [each for each in first.loop.timers if each.at == first.loop.now]:
+        (turn,) = planned
+        first.loop.timers.remove(turn)
+        turn.ring()
+        turns += 1
+    assert turns == 2
+    assert [caller.transport.reads for caller in callers] == [True, *[False] * 4, True]
 
 
 async def test_of_all_who_send_as_fast_as_they_can_one_is_read_in_a_turn() -> None:
