@@ -122,11 +122,10 @@ async def ask(urls: list[str], statuses: Counter[str]) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("rows", "every"),
     [
-        (14_000, 1),  # of 4,096 a part
+        pytest.param(14_000, 1, marks=pytest.mark.timeout(900)),  # of 4,096 a part
         pytest.param(MILLION, 8, marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],
 )
