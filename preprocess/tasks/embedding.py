@@ -69,9 +69,8 @@ class TextEmbedding(Head):
 
     def refusal(self, parameters: Mapping[str, Any], model: ModelDescription) -> str:
         """More dimensions than there are, or bytes without ranges."""
-        dimensions, most = parameters.get("dimensions"), model.most_dimensions
-        if dimensions is not None and most is not None and dimensions > most:
-            return f"dimensions: {model.name} gives {most}, and {dimensions} is more."
+        if more := refuse_dimensions(parameters, model):
+            return more
         precision = parameters.get("precision")
         if precision and VectorPrecision(precision).by_ranges and not model.has_ranges:
             return f"precision: {_no_ranges(precision)}."
@@ -95,6 +94,15 @@ class TextEmbedding(Head):
         """The vectors."""
         made = formed(answer.values, answer.ranges, answer.parameters)
         return {"EMBEDDING": made.astype(np.float32, copy=False)}
+
+
+def refuse_dimensions(parameters: Mapping[str, Any], model: ModelDescription) -> str:
+    """Why the dimensions that are asked for are more than any version gives; else nothing."""
+    dimensions = parameters.get("dimensions")
+    most = None if dimensions is None else model.most_dimensions
+    if dimensions is None or most is None or dimensions <= most:
+        return ""
+    return f"dimensions: {model.name} gives {most}, and {dimensions} is more."
 
 
 def formed(

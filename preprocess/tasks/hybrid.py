@@ -21,7 +21,7 @@ from preprocess.late_interaction import (
     mean_distance,
 )
 from preprocess.scores import norms
-from preprocess.tasks.embedding import formed
+from preprocess.tasks.embedding import formed, refuse_dimensions
 from preprocess.tasks.head import (
     AnsweredTexts,
     Difference,
@@ -94,9 +94,8 @@ class HybridEmbedding(Head):
 
     def refusal(self, parameters: Mapping[str, Any], model: ModelDescription) -> str:
         """More dimensions than there are, bytes, or no kind at all."""
-        dimensions, most = parameters.get("dimensions"), model.most_dimensions
-        if dimensions is not None and most is not None and dimensions > most:
-            return f"dimensions: {model.name} gives {most}, and {dimensions} is more."
+        if more := refuse_dimensions(parameters, model):
+            return more
         precision = parameters.get("precision")
         if precision and VectorPrecision(precision).by_ranges:
             return f"precision: {self.task} has no {precision}; ask for ubinary or float32."
