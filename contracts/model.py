@@ -32,7 +32,7 @@ class ModelRef(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    model: str = Field(description="MLflow registered model")
+    model: str = Field(description="MLflow registered model, WORKSPACE/MODEL of several workspaces")
     version: str = Field(description="MLflow version number, as text")
     package: str = Field(pattern=PACKAGE_ID.pattern, description="SHA-256 of its manifest, hex")
     space: str = Field(
@@ -43,6 +43,25 @@ class ModelRef(BaseModel):
     def triton_model(self) -> str:
         """The name under which Triton holds the package: ``<model>-v<version>-<digest start>``."""
         return f"{endpoint_name(self.model)}-v{self.version}-{self.package[:12]}"
+
+
+def workspace_of(model: str) -> str:
+    """The workspace of MLflow that a model's name begins with; empty if it names none.
+
+    >>> workspace_of("team-a/churn"), workspace_of("churn")
+    ('team-a', '')
+    """
+    return model.rpartition("/")[0]
+
+
+def name_within(model: str) -> str:
+    """A model's name in its workspace, as MLflow has it: in neither may be a ``/``."""
+    return model.rpartition("/")[2]
+
+
+def qualified(workspace: str, name: str) -> str:
+    """A model's name outside of its workspace; ``workspace`` may be empty."""
+    return f"{workspace}/{name}" if workspace else name
 
 
 def endpoint_name(registered_model: str) -> str:

@@ -33,12 +33,18 @@ SICK_TRITONS: Final = gauge(
     "pool",
     "loader",
 )
-SOURCE_UP: Final = gauge("registry_source_up", "1 if MLflow answered the last question.")
+_WORKSPACE: Final = "workspace"  # of MLflow; empty: the client's own
+SOURCE_UP: Final = gauge(
+    "registry_source_up", "1 if MLflow answered the last question.", _WORKSPACE
+)
 SOURCE_ROUND: Final = gauge(
     "registry_source_round_timestamp_seconds",
     "When MLflow was last asked for all and told all that it lacked, unix time; 0: never.",
+    _WORKSPACE,
 )
-SOURCE_MODELS: Final = gauge("registry_source_models", "Registered models that MLflow lists.")
+SOURCE_MODELS: Final = gauge(
+    "registry_source_models", "Registered models that MLflow lists.", _WORKSPACE
+)
 STORE_UP: Final = gauge(
     "registry_store_up", "1 if the package store answered the last question of the controller."
 )
@@ -70,6 +76,7 @@ WEBHOOKS: Final = counter(
 WEBHOOKS_ARRIVE: Final = gauge(
     "registry_webhooks_arrive",
     "1 while webhooks told of every change that was found, so that MLflow is asked seldom.",
+    _WORKSPACE,
 )
 LOAD_SECONDS: Final = histogram(
     "loader_load_seconds",

@@ -45,6 +45,7 @@ from registry.mlflow.model_registry import MlflowRegistry
 from registry.mlflow.projection import ShownRollout
 from registry.mlflow.watch import SourceWatch
 from registry.mlflow.webhook import WebhookEntry, WebhookListener
+from registry.mlflow.workspaces import WorkspaceWatches
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore, StoreError, StoreUnavailableError
 from registry.packages.store_mark import StoreMark, StoreTakenError
@@ -115,11 +116,15 @@ def main() -> int:
         webhook_secrets = _webhook_secrets(settings)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
-        mlflow = MlflowConnection(
-            settings.mlflow_uri,
-            timeout_seconds=settings.mlflow_timeout_seconds,
-            sources=settings.mlflow_sources,
-        )
+        mlflow = [
+            MlflowConnection(
+                settings.mlflow_uri,
+                timeout_seconds=settings.mlflow_timeout_seconds,
+                sources=settings.mlflow_sources,
+                workspace=workspace,
+            )
+            for workspace in settings.mlflow_workspaces or ("",)
+        ]
     except (
         AccessError,
         BadTemplateError,
@@ -167,7 +172,7 @@ async def _run(
     launcher: ConversionLauncher,
     *,
     release: _Release,
-    mlflow: MlflowConnection,
+    mlflow: Sequence[MlflowConnection],
     webhook_secrets: Sequence[str],
     statistics: WindowsReader,
     loops: "_Loops",
@@ -218,7 +223,7 @@ async def _run(
     ]
     if settings.webhook_port and settings.webhook_url:
         entry = WebhookEntry(settings.webhook_url, webhook_secrets[0])
-        beside.append(asyncio.create_task(entry.keep(mlflow), name="webhook-entry"))
+        beside += [asyncio.create_task(entry.keep(it), name="webhook-entry") for it in mlflow]
     try:
         heartbeat = HeartbeatWriter(release.heartbeats, claim=release.claim, on_taken=stop.set)
         async with _webhook(settings, webhook_secrets, source):
@@ -231,7 +236,7 @@ async def _run(
 
 @asynccontextmanager
 async def _webhook(
-    settings: ControllerSettings, secrets: Sequence[str], source: SourceWatch
+    settings: ControllerSettings, secrets: Sequence[str], source: WorkspaceWatches
 ) -> AsyncIterator[None]:
     """Listens to webhooks within the block, if there is a port for them."""
     if not settings.webhook_port:
@@ -244,22 +249,25 @@ async def _webhook(
 
 def _source(
     settings: ControllerSettings,
-    mlflow: MlflowConnection,
+    mlflow: Sequence[MlflowConnection],
     rollouts: Rollouts,
     changed: asyncio.Event,
-) -> SourceWatch:
+) -> WorkspaceWatches:
     async def render(evidence: ShownRollout) -> Mapping[str, bytes]:
         return await asyncio.to_thread(rollouts.evidence, evidence.endpoint, evidence.state)
 
-    registry = MlflowRegistry(mlflow)
-    write_back = WriteBack(registry, registry, render)
-    return SourceWatch(
-        registry,
-        write_back,
-        poll_seconds=settings.poll_seconds,
-        poll_with_webhooks_seconds=settings.poll_with_webhooks_seconds,
-        changed=changed,
-    )
+    def watch(connection: MlflowConnection) -> SourceWatch:
+        registry = MlflowRegistry(connection)
+        return SourceWatch(
+            registry,
+            WriteBack(registry, registry, render),
+            poll_seconds=settings.poll_seconds,
+            poll_with_webhooks_seconds=settings.poll_with_webhooks_seconds,
+            workspace=connection.workspace,
+            changed=changed,
+        )
+
+    return WorkspaceWatches({each.workspace: watch(each) for each in mlflow})
 
 
 def _options(settings: ControllerSettings) -> ControllerOptions:

@@ -50,6 +50,11 @@ class ControllerSettings:
         "URLs below which the artifacts of versions may lie, beside those that MLflow serves "
         "itself, comma-separated.",
     )
+    mlflow_workspaces: tuple[str, ...] = option(
+        (),
+        "Workspaces of MLflow that are followed, comma-separated: models are WORKSPACE/MODEL then; "
+        "empty: the client's own (MLFLOW_WORKSPACE).",
+    )
     alias_models: tuple[str, ...] = option(
         (),
         "Models whose aliases endpoints may move on promotion, as patterns, comma-separated; * for "

@@ -145,7 +145,7 @@ ROLLOUT_EXPIRED: Final = f"{_rise(m.ROLLOUT_TRANSITIONS, '30m', 'endpoint', _EXP
 WRITE_BACK_FAILING: Final = f"{_rise(m.WRITE_BACK_FAILURES, '15m')} > 0"
 TRITON_SICK: Final = f"{_most(r.SICK_TRITONS, 'pool, loader')} == 1"
 MLFLOW_AWAY: Final = (  # or the loop that asks it, which says nothing if it hangs
-    f"{_most(r.SOURCE_UP)} == 0 or time() - {_most(r.SOURCE_ROUND)} > 300"
+    f"{_most(r.SOURCE_UP, 'workspace')} == 0 or time() - {_most(r.SOURCE_ROUND, 'workspace')} > 300"
 )
 STORE_AWAY: Final = f"{_most(r.STORE_UP)} == 0"
 KUBERNETES_AWAY: Final = f"{_most(r.KUBERNETES_AWAY)} == 1"

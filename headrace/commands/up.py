@@ -68,6 +68,15 @@ MlflowSource = Annotated[
         rich_help_panel=_EXISTING,
     ),
 ]
+MlflowWorkspaces = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mlflow-workspace",
+        metavar="NAME",
+        help="Serve the models of this workspace, named NAME/MODEL; may be given several times.",
+        rich_help_panel=_EXISTING,
+    ),
+]
 Pools = Annotated[
     list[str] | None,
     typer.Option(
@@ -216,6 +225,7 @@ def up(
     kafka_bootstrap: KafkaBootstrap = None,
     mlflow_uri: MlflowUri = None,
     mlflow_source: MlflowSource = None,
+    mlflow_workspace: MlflowWorkspaces = None,
     grafana: Grafana = None,
     triton_grpc: TritonGrpc = None,
     package_store: PackageStore = None,
@@ -299,6 +309,7 @@ def up(
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,
         mlflow_sources=tuple(mlflow_source or ()),
+        mlflow_workspaces=tuple(mlflow_workspace or ()),
         grafana=grafana,
         triton_grpc=triton_grpc,
         package_store=package_store,

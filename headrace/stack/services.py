@@ -213,6 +213,7 @@ def _controller(settings: StackSettings, home: Home, env: Mapping[str, str]) -> 
             work_dir=home.root / "work",
             mlflow_uri=settings.mlflow_url,
             mlflow_sources=",".join(settings.mlflow_sources),
+            mlflow_workspaces=",".join(settings.mlflow_workspaces),
             kafka_bootstrap=settings.kafka_address,
             auto_endpoints=str(settings.auto_endpoints).lower(),
             model_code=str(settings.model_code).lower(),

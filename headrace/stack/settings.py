@@ -162,9 +162,9 @@ class StackSettings:
 
     ``kafka_bootstrap``, ``mlflow_uri`` and ``triton_grpc`` name existing services to use in place
     of the embedded ones; None starts ours. ``mlflow_sources`` are URLs below which the files of
-    versions may lie. ``grafana`` gets the dashboards. ``package_store`` is a URL; None keeps
-    packages in the home. ``cache`` holds downloads that homes share; ``parts`` is a folder like it
-    that holds Triton and Kafka already.
+    versions may lie, ``mlflow_workspaces`` those whose models are served. ``grafana`` gets the
+    dashboards. ``package_store`` is a URL; None keeps packages in the home. ``cache`` holds
+    downloads that homes share; ``parts`` is a folder like it that holds Triton and Kafka already.
     Gateways, MLflow and the page listen on ``listen``, an IPv4 address, and all else on loopback.
     With a ``keys_file`` the gateway asks callers for a key; pages in browsers may ask it if they
     are of ``allowed_origins``. With ``auto_endpoints`` a registered model that has no endpoint gets
@@ -191,6 +191,7 @@ class StackSettings:
     mlflow_uri: str | None = None
     grafana: str | None = None
     mlflow_sources: tuple[str, ...] = ()
+    mlflow_workspaces: tuple[str, ...] = ()
     triton_grpc: str | None = None
     package_store: str | None = None
     keys_file: Path | None = None

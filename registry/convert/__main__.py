@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from contracts.endpoint import Phase
+from contracts.model import workspace_of
 from registry.conversions.messages import (
     ConversionFailure,
     ConversionProgress,
@@ -42,7 +43,9 @@ def _result(request: ConversionRequest) -> PublishedPackage | ConversionFailure:
     from registry.packages.store import PackageStore, StoreError  # noqa: PLC0415
 
     try:
-        tracking = TrackingServer(request.tracking_uri, sources=request.sources)
+        tracking = TrackingServer(
+            request.tracking_uri, sources=request.sources, workspace=workspace_of(request.model)
+        )
         store = PackageStore(request.store_url, write_only=True)
         return PublishedPackage(ref=convert(request, tracking, store, _report))
     except ConversionError as error:

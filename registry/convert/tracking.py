@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contracts.manifest import DataSet
+from contracts.model import name_within
 from registry.convert.errors import EnvironmentFaultError, VersionError
 from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.client import Answer, ForeignSourceError, MlflowConnection, UnsafePathError
@@ -53,6 +54,7 @@ class TrackingServer:
         *,
         deadline_seconds: float = 600.0,
         sources: Sequence[str] = (),
+        workspace: str = "",
     ) -> None:
         """Takes the server's address.
 
@@ -61,13 +63,16 @@ class TrackingServer:
             deadline_seconds: after which nothing more is asked for. A file that is on its way then
                 still comes: what bounds the whole conversion bounds it.
             sources: as in ``MlflowConnection``.
+            workspace: the same.
 
         Raises:
             EnvironmentFaultError: another kind of address.
         """
         self._ends = time.monotonic() + deadline_seconds
         try:
-            self._server = MlflowConnection(uri, timeout_seconds=_SILENCE_SECONDS, sources=sources)
+            self._server = MlflowConnection(
+                uri, timeout_seconds=_SILENCE_SECONDS, sources=sources, workspace=workspace
+            )
         except SourceUnavailableError as error:
             raise EnvironmentFaultError(str(error)) from error
 
@@ -78,7 +83,7 @@ class TrackingServer:
             VersionError: MLflow does not know it.
             EnvironmentFaultError: MLflow does not answer.
         """
-        what = f"{name} {version}"
+        what, name = f"{name} {version}", name_within(name)
         found = self._ask(what, lambda client: client.get_model_version(name, version))
         self._check_own(what, (found.name, str(found.version)), (name, version))
         location = self._ask(

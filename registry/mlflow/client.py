@@ -1,10 +1,11 @@
 """MLflow through its own client: how it is opened, and what its exceptions mean.
 
 The one place that settles how the client behaves: deadline, retries, telemetry, logs. How it signs
-in, by which proxy and certificates, and which workspace it asks, are the client's own variables
-(``MLFLOW_TRACKING_USERNAME``, ``MLFLOW_TRACKING_TOKEN``, ``MLFLOW_TRACKING_SERVER_CERT_PATH``,
-``HTTPS_PROXY``, ``MLFLOW_WORKSPACE``). Importing the client takes seconds, so that the import waits
-for the first server that is opened (docs/decisions/0026-mlflow-client.md).
+in, by which proxy and certificates, and which workspace it asks if a connection names none, are the
+client's own variables (``MLFLOW_TRACKING_USERNAME``, ``MLFLOW_TRACKING_TOKEN``,
+``MLFLOW_TRACKING_SERVER_CERT_PATH``, ``HTTPS_PROXY``, ``MLFLOW_WORKSPACE``). Importing the client
+takes seconds, so that the import waits for the first server that is opened
+(docs/decisions/0026-mlflow-client.md).
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import tempfile
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from http import HTTPStatus
 from pathlib import Path, PurePosixPath
@@ -67,17 +69,21 @@ class MlflowConnection:
         uri: its address, ``http://`` or ``https://``.
         timeout_seconds: how long it may be silent while it is asked something.
         sources: URLs below which artifacts may lie, beside those that the server itself serves.
+        workspace: that is asked; empty: the client's own.
 
     Raises:
         SourceUnavailableError: another kind of address.
     """
 
-    def __init__(self, uri: str, *, timeout_seconds: float, sources: Sequence[str] = ()) -> None:
+    def __init__(
+        self, uri: str, *, timeout_seconds: float, sources: Sequence[str] = (), workspace: str = ""
+    ) -> None:
         if urllib.parse.urlsplit(uri).scheme not in ("http", "https"):
             raise SourceUnavailableError(f"MLflow's address must begin with http, not {uri}")
         self.uri = uri.rstrip("/")
         self._timeout = timeout_seconds
         self._sources = tuple(sources)
+        self.workspace = workspace
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
         # The client takes whole seconds, only from its environment.
         timeout = str(math.ceil(timeout_seconds))
@@ -97,7 +103,8 @@ class MlflowConnection:
             SourceUnavailableError: no answer, not in time, or one that is none.
         """
         try:
-            return question(self._client)
+            with _within(self.workspace):
+                return question(self._client)
         except Exception as error:  # requests', protobuf's and the client's own
             raise _api_fault(self.uri, error) from error
 
@@ -125,7 +132,21 @@ class MlflowConnection:
             SourceRefusedError: nothing here can reach that kind of store.
         """
         check_source(root, self.uri, self._sources)
-        return ArtifactFolder(self.uri, root)
+        return ArtifactFolder(self.uri, root, self.workspace)
+
+
+def _within(workspace: str) -> AbstractContextManager[object]:
+    """Has the client ask a workspace on this thread, and only here, whatever its environment says.
+
+    The client's own setter is of the whole process.
+    """
+    if not workspace:
+        return nullcontext()
+    from mlflow.utils.workspace_context import (  # noqa: PLC0415 - clients before 3.10 have none
+        ServerWorkspaceContext,
+    )
+
+    return ServerWorkspaceContext(workspace)
 
 
 @cache
@@ -198,16 +219,20 @@ class ArtifactFolder:
     if MLflow refuses or if the store behind it fails, in whichever way.
     """
 
-    def __init__(self, uri: str, root: str) -> None:
+    def __init__(self, uri: str, root: str, workspace: str = "") -> None:
         from mlflow.store.artifact import (  # noqa: PLC0415 - see above
             artifact_repository_registry as stores,
         )
 
         self._uri = uri
         self.root = root.rstrip("/")
+        self._workspace = workspace
         self._files: ArtifactRepository = self._call(
             lambda: stores.get_artifact_repository(self.root, tracking_uri=uri)
         )
+        if workspace:  # it fetches on threads of its own
+            enter = _within(workspace).__enter__
+            self._files.thread_pool = ThreadPoolExecutor(_THREADS, initializer=enter)
 
     def names(self) -> Iterator[str]:
         """Paths of all files within, folders walked through, in a fixed order.
@@ -239,7 +264,8 @@ class ArtifactFolder:
 
     def _call(self, call: Callable[[], Answer]) -> Answer:
         try:
-            return call()
+            with _within(self._workspace):
+                return call()
         except Exception as error:  # a store's driver raises what it likes: botocore no OSError
             raise _store_fault(self._uri, self.root, error) from error
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from contracts.model import name_within, qualified
 from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.client import MlflowConnection
 
@@ -115,10 +116,32 @@ class RunArtifacts(Protocol):
 
 
 class MlflowRegistry:
-    """An MLflow server, as ``ModelRegistry`` and as ``RunArtifacts``."""
+    """An MLflow server, as ``ModelRegistry`` and as ``RunArtifacts``.
+
+    Models of a connection's workspace are named with it (``contracts.model.qualified``).
+    """
 
     def __init__(self, server: MlflowConnection) -> None:
         self._server = server
+
+    def _model(self, item: "RegisteredModelEntity") -> RegisteredModel:
+        return RegisteredModel(
+            name=qualified(self._server.workspace, item.name),
+            changed=int(item.last_updated_timestamp or 0),
+            aliases={alias: str(version) for alias, version in item.aliases.items()},
+            created=int(item.creation_timestamp or 0),
+        )
+
+    def _version(self, item: "ModelVersion") -> RegisteredVersion:
+        parts = (item.creation_timestamp, item.source, item.run_id)
+        return RegisteredVersion(
+            model=qualified(self._server.workspace, item.name),
+            number=str(item.version),
+            identity="|".join(str(part or "") for part in parts),
+            tags=dict(item.tags),
+            run_id=item.run_id or "",
+            source=item.source or "",
+        )
 
     async def models(self) -> tuple[RegisteredModel, ...]:
         """Every registered model; prompts are none."""
@@ -127,7 +150,7 @@ class MlflowRegistry:
                 lambda client: client.search_registered_models(max_results=PAGE, page_token=token)
             )
         )
-        return tuple(map(_model, found))
+        return tuple(map(self._model, found))
 
     async def changed_models(self, since: int) -> tuple[RegisteredModel, ...]:
         """The models that changed last; see the Protocol."""
@@ -136,7 +159,7 @@ class MlflowRegistry:
         while True:
             search = partial(_find_newest_models, token)
             page = await self._server.ask_in_time(search)
-            found.extend(map(_model, page))
+            found.extend(map(self._model, page))
             token = page.token
             if not token or found[-1].changed < since:
                 return tuple(model for model in found if model.changed >= since)
@@ -144,41 +167,45 @@ class MlflowRegistry:
     async def model(self, name: str) -> RegisteredModel | None:
         """One model; see the Protocol."""
         try:
-            found = await self._server.ask_in_time(lambda client: client.get_registered_model(name))
+            within = name_within(name)
+            found = await self._server.ask_in_time(lambda it: it.get_registered_model(within))
         except SourceRefusedError as error:
             if error.missing:
                 return None
             raise SourceUnavailableError(str(error)) from error
-        return _model(found)
+        return self._model(found)
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:
         """A model's versions, newest first; see the Protocol. Others' are a proxy's doing."""
-        quote = '"' if "'" in model else "'"  # MLflow knows no way to write a quote within
+        name = name_within(model)
+        quote = '"' if "'" in name else "'"  # MLflow knows no way to write a quote within
         found = await self._all(
             lambda token: (
                 lambda client: client.search_model_versions(
-                    f"name={quote}{model}{quote}", max_results=PAGE, page_token=token
+                    f"name={quote}{name}{quote}", max_results=PAGE, page_token=token
                 )
             )
         )
         for item in found:
-            if item.name != model or not str(item.version).isdecimal():
+            if item.name != name or not str(item.version).isdecimal():
                 told = f"version {item.version} of {item.name}"
                 raise SourceUnavailableError(f"asked for versions of {model}, it lists {told}")
         ready = [item for item in found if item.status == "READY"]
         ready.sort(key=lambda item: int(item.version), reverse=True)
-        return tuple(_version(item) for item in ready)
+        return tuple(map(self._version, ready))
 
     async def set_tag(self, version: RegisteredVersion, key: str, value: str) -> None:
         """Sets a tag; see the Protocol."""
+        name = name_within(version.model)
         await self._server.ask_in_time(
-            lambda client: client.set_model_version_tag(version.model, version.number, key, value)
+            lambda client: client.set_model_version_tag(name, version.number, key, value)
         )
 
     async def set_alias(self, model: str, alias: str, number: str) -> None:
         """Sets an alias; see the Protocol."""
+        name = name_within(model)
         await self._server.ask_in_time(
-            lambda client: client.set_registered_model_alias(model, alias, number)
+            lambda client: client.set_registered_model_alias(name, alias, number)
         )
 
     async def put(self, run_id: str, path: str, data: bytes) -> None:
@@ -212,24 +239,3 @@ def _find_newest_models(
 ) -> "PagedList[RegisteredModelEntity]":
     newest = ["last_updated_timestamp DESC"]
     return client.search_registered_models(max_results=PAGE, order_by=newest, page_token=token)
-
-
-def _model(item: "RegisteredModelEntity") -> RegisteredModel:
-    return RegisteredModel(
-        name=item.name,
-        changed=int(item.last_updated_timestamp or 0),
-        aliases={alias: str(version) for alias, version in item.aliases.items()},
-        created=int(item.creation_timestamp or 0),
-    )
-
-
-def _version(item: "ModelVersion") -> RegisteredVersion:
-    parts = (item.creation_timestamp, item.source, item.run_id)
-    return RegisteredVersion(
-        model=item.name,
-        number=str(item.version),
-        identity="|".join(str(part or "") for part in parts),
-        tags=dict(item.tags),
-        run_id=item.run_id or "",
-        source=item.source or "",
-    )

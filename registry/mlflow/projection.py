@@ -19,6 +19,7 @@ from contracts.endpoint import (
     Transition,
     WaitsFor,
 )
+from contracts.model import workspace_of
 from contracts.rollout import RolloutSpec, RolloutState
 from contracts.waiting import describe_with_time
 
@@ -110,6 +111,14 @@ class Projection:
     tags: tuple[VersionTags, ...] = ()
     aliases: tuple[RequiredAlias, ...] = ()
     evidence: tuple[ShownRollout, ...] = ()
+
+    def of_workspace(self, workspace: str) -> "Projection":
+        """What one workspace of MLflow should say."""
+        return Projection(
+            tuple(item for item in self.tags if workspace_of(item.model) == workspace),
+            tuple(item for item in self.aliases if workspace_of(item.model) == workspace),
+            tuple(item for item in self.evidence if workspace_of(item.model) == workspace),
+        )
 
 
 def projection(endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] = ()) -> Projection:

@@ -58,6 +58,7 @@ class SourceWatch:
         *,
         poll_seconds: float,
         poll_with_webhooks_seconds: float = 0.0,
+        workspace: str = "",
         changed: asyncio.Event,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,6 +66,7 @@ class SourceWatch:
         self._write_back = write_back
         self._poll_seconds = poll_seconds
         self._seldom_seconds = max(poll_seconds, poll_with_webhooks_seconds)
+        self._workspace = workspace
         self._changed = changed
         self._clock = clock
         self._woken = asyncio.Event()
@@ -93,7 +95,7 @@ class SourceWatch:
         What the webhook says of the model is not believed.
         """
         self._webhooks_arrive = True
-        metrics.WEBHOOKS_ARRIVE.set(1)
+        metrics.WEBHOOKS_ARRIVE.labels(self._workspace).set(1)
         if model and len(self._told) < PAGE:
             self._told.add(model)
             self._prompt()
@@ -113,10 +115,6 @@ class SourceWatch:
         self._followed = followed
         self._wanted = wanted
 
-    def find_version(self, model: str, number: str) -> RegisteredVersion | None:
-        """A version as last seen; None if it was not."""
-        return self.snapshot.version(model, number) if self.snapshot is not None else None
-
     async def run(self) -> None:
         """Rounds without end; MLflow's absence is logged once and does not end them."""
         while True:
@@ -131,12 +129,12 @@ class SourceWatch:
         try:
             await self.round()
         except SourceUnavailableError as error:
-            metrics.SOURCE_UP.set(0)
+            metrics.SOURCE_UP.labels(self._workspace).set(0)
             if self._answers:
                 log.warning("going on with what was last seen: %s", error)
             self._answers = False
         else:
-            metrics.SOURCE_UP.set(1)
+            metrics.SOURCE_UP.labels(self._workspace).set(1)
             if not self._answers:
                 log.info("MLflow answers again")
             self._answers = True
@@ -159,7 +157,7 @@ class SourceWatch:
             self._asks_at = -math.inf
             raise failure
         if asks:
-            metrics.SOURCE_ROUND.set_to_current_time()
+            metrics.SOURCE_ROUND.labels(self._workspace).set_to_current_time()
 
     async def _look(self) -> SourceUnavailableError | None:
         """Reads models and versions, and shows them; why the versions of some could not be read."""
@@ -191,7 +189,7 @@ class SourceWatch:
         if self._webhooks_arrive and not told_of and _has_news(self.snapshot, snapshot):
             log.info("MLflow changed, and no webhook told of it: it is asked often again")
             self._webhooks_arrive, self._asks_at = False, -math.inf
-            metrics.WEBHOOKS_ARRIVE.set(0)
+            metrics.WEBHOOKS_ARRIVE.labels(self._workspace).set(0)
         self._show(snapshot)
         return failure
 
@@ -228,7 +226,7 @@ class SourceWatch:
                 return self._confirm_list(known)
         models = self._confirm_list({model.name: model for model in await self._source.models()})
         self._list_at = now + self._poll_seconds * (len(models) // PAGE)
-        metrics.SOURCE_MODELS.set(len(models))
+        metrics.SOURCE_MODELS.labels(self._workspace).set(len(models))
         return models
 
     def _confirm_list(self, listed: dict[str, RegisteredModel]) -> dict[str, RegisteredModel]:

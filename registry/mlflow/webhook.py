@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from contracts.model import qualified
 from registry import metrics
 from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.client import MlflowConnection
@@ -78,13 +79,17 @@ def verify(
 
 
 def model_of(body: bytes) -> str:
-    """The registered model that a webhook is about; empty if it does not say one."""
+    """The registered model that a webhook is about, with its workspace if it says one.
+
+    Without a name if it is about none.
+    """
     try:
         told = json.loads(body)
         name = told["data"]["name"] if str(told["entity"]).startswith(_OF_MODELS) else ""
+        workspace = told.get("workspace") or ""
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return name if isinstance(name, str) else ""
+    return qualified(*(each if isinstance(each, str) else "" for each in (workspace, name)))
 
 
 def _number(text: str) -> int | None:

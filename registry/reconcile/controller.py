@@ -36,7 +36,7 @@ from registry.conversions.running import ConversionJobs
 from registry.errors import EndpointConflictError, RegistryError
 from registry.mlflow.model_registry import RegisteredModel, RegisteredVersion
 from registry.mlflow.projection import alias_refusals, moved_alias, projection
-from registry.mlflow.watch import SourceWatch
+from registry.mlflow.workspaces import WorkspaceWatches
 from registry.packages.store import StoreError
 from registry.reconcile import pools, sleep
 from registry.reconcile.auto_endpoints import missing_endpoints, name_notes
@@ -90,7 +90,7 @@ class Controller:
         options: ControllerOptions,
         *,
         endpoints: EndpointStore,
-        source: SourceWatch,
+        source: WorkspaceWatches,
         index: ConversionIndex,
         reports: Reports,
         jobs: ConversionJobs,
@@ -250,7 +250,8 @@ class Controller:
         return int(self._rollouts.closed_through(endpoint))
 
     def _reconcile_inputs(self, endpoint: ModelEndpoint) -> "_ReconcileInputs":
-        snapshot, model = self._source.snapshot, endpoint.spec.model
+        model = endpoint.spec.model
+        snapshot = self._source.snapshot_of(model)
         return _ReconcileInputs(
             endpoint,
             self._revisions(endpoint),
@@ -391,9 +392,8 @@ class Controller:
                 heartbeat.pass_ended(unattended)
 
     async def _create_missing(self, endpoints: tuple[ModelEndpoint, ...]) -> None:
-        models = self._source.snapshot.models if self._source.snapshot else {}
         taken = self._endpoints.unreadable
-        for missing in missing_endpoints(models, endpoints, taken=taken):
+        for missing in missing_endpoints(self._source.models(), endpoints, taken=taken):
             endpoint = self._options.ceilings.bounded_endpoint(missing)
             if self._now() >= self._create_at.get(endpoint.name, 0.0):
                 await self._create(endpoint)
@@ -415,7 +415,7 @@ class Controller:
     async def _reconcile(self, endpoint: ModelEndpoint) -> "_Outcome":
         """Observe, plan, write, act; a conflict leaves it for later."""
         now, keep = self._now(), self._options.keep_seconds
-        snapshot, held = self._source.snapshot, self._held
+        snapshot, held = self._source.snapshot_of(endpoint.spec.model), self._held
         ceilings = self._options.ceilings
         refused = ceilings.list_excesses(endpoint.spec)
         place = partial(

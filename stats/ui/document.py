@@ -339,6 +339,7 @@ class Detail(msgspec.Struct, frozen=True):
     """Everything about one endpoint.
 
     Attributes:
+        model_url: the model's page in MLflow's registry, empty if MLflow's address is not known.
         labels: version -> predicted label -> ``[columns]`` share of texts; the most frequent ones.
         try_it: a command that sends traffic, to show if there is none.
         counters: of the users' own.
@@ -350,6 +351,7 @@ class Detail(msgspec.Struct, frozen=True):
 
     name: str
     model: str
+    model_url: str
     task: str
     tone: Tone
     said: str

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from contracts.device_words import report_in_words
 from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint
 from contracts.loading import Device, LoaderReport
+from contracts.model import name_within, workspace_of
 from contracts.waiting import sentences
 from measures.counting import CountingState, clock_time
 from rollout.view import list_spaces
@@ -198,6 +199,7 @@ def _detail(endpoint: ModelEndpoint, board: Board, links: Links, zoom: Zoom, now
     return Detail(
         name=endpoint.name,
         model=endpoint.spec.model,
+        model_url=model_url(links.mlflow_url, endpoint.spec.model),
         task="" if status.task is None else status.task.value,
         tone=tone,
         said=said,
@@ -323,8 +325,10 @@ def _version(  # noqa: PLR0917 - what is known of a version lies in as many plac
         since=None if last is None else last.at,
         reason="" if last is None else last.reason,
         requests=0 if table is None else int(table.requests.sum()),
-        run_url="" if origin is None else run_url(links.mlflow_url, origin.run_id),
-        version_url=version_url(links.mlflow_url, endpoint.spec.model, version),
+        run_url=""
+        if origin is None
+        else run_url(links.mlflow_url, endpoint.spec.model, origin.run_id),
+        version_url=model_url(links.mlflow_url, endpoint.spec.model, version),
         data_sets=[] if origin is None else list(origin.data_sets),
         precision="" if origin is None else origin.precision,
         level=max((item.level for item in drift), default=None),
@@ -337,16 +341,18 @@ def _origin(origins: Iterable[Origin], version: str, package: str) -> Origin | N
     return next((origin for origin in mine if origin.package == package), mine[0] if mine else None)
 
 
-def run_url(mlflow_url: str, run_id: str) -> str:
-    """The page of an MLflow run; empty if either is not known."""
-    if not mlflow_url or not run_id:
-        return ""
-    return f"{mlflow_url.rstrip('/')}/#/runs/{quote(run_id, safe='')}"
+def run_url(mlflow_url: str, model: str, run_id: str) -> str:
+    """The page of an MLflow run of a model's workspace; empty if it is not known, or MLflow."""
+    return _page(mlflow_url, model, f"runs/{quote(run_id, safe='')}") if run_id else ""
 
 
-def version_url(mlflow_url: str, model: str, version: str) -> str:
-    """The page of a version in MLflow's registry; empty if MLflow's address is not known."""
-    if not mlflow_url:
-        return ""
-    where = f"models/{quote(model, safe='')}/versions/{quote(version, safe='')}"
-    return f"{mlflow_url.rstrip('/')}/#/{where}"
+def model_url(mlflow_url: str, model: str, version: str = "") -> str:
+    """The page of a model or its version in MLflow's registry; empty if MLflow is not known."""
+    within = f"/versions/{quote(version, safe='')}" if version else ""
+    return _page(mlflow_url, model, f"models/{quote(name_within(model), safe='')}{within}")
+
+
+def _page(mlflow_url: str, model: str, where: str) -> str:
+    workspace = workspace_of(model)
+    asked = f"?workspace={quote(workspace, safe='')}" if workspace else ""
+    return f"{mlflow_url.rstrip('/')}/#/{where}{asked}" if mlflow_url else ""

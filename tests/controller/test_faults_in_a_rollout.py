@@ -284,7 +284,8 @@ def _reason(status: EndpointStatus) -> str:
 
 def says(metric: str, value: float) -> bool:
     """Whether a gauge is at a value."""
-    return REGISTRY.get_sample_value(metric) == value
+    labels = {"workspace": ""} if "source" in metric else {}
+    return REGISTRY.get_sample_value(metric, labels) == value
 
 
 async def walk(world: RolloutWorld, *, good: bool) -> AsyncIterator[str]:

@@ -28,6 +28,7 @@ from registry.conversions.running import ConversionJobs
 from registry.errors import SourceUnavailableError
 from registry.mlflow.projection import ShownRollout
 from registry.mlflow.watch import SourceWatch
+from registry.mlflow.workspaces import WorkspaceWatches
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore
 from registry.reconcile.controller import Controller, ControllerOptions
@@ -69,7 +70,7 @@ class ControllerHarness:
         self.controller = Controller(
             self.options,
             endpoints=self.endpoints,
-            source=self.watch,
+            source=WorkspaceWatches({"": self.watch}),
             index=ConversionIndex(self.options.store_url, self.store, KEYS),
             reports=self.reports,
             jobs=self.jobs,

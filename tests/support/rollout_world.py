@@ -49,6 +49,7 @@ from registry.mlflow.client import MlflowConnection
 from registry.mlflow.model_registry import MlflowRegistry
 from registry.mlflow.projection import ShownRollout
 from registry.mlflow.watch import SourceWatch
+from registry.mlflow.workspaces import WorkspaceWatches
 from registry.mlflow.write_back import WriteBack
 from registry.packages.cache import LocalPackages
 from registry.packages.store import PackageStore, StoreError
@@ -200,7 +201,7 @@ class RolloutWorld:
         self.controller = Controller(
             ControllerOptions("http://mlflow", self.url, keep_seconds=KEEP_SECONDS),
             endpoints=self.endpoints,
-            source=self.watch,
+            source=WorkspaceWatches({"": self.watch}),
             index=ConversionIndex(self.url, self.store, KEYS),
             reports=self.reports,
             jobs=self.jobs,

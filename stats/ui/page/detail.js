@@ -43,11 +43,10 @@ export function section(key, title, inside, note = null) {
 }
 
 function head(view, it) {
-  const models = view.mlflow_url && `${view.mlflow_url}/#/models/${encodeURIComponent(it.model)}`;
   return h("header", { key: "head", class: `head tone-${it.tone}` },
     h("h1", {}, it.name),
     h("p", { class: "said" }, h("i", { class: "dot" }), it.said),
-    h("p", { class: "of" }, "model ", h("a", { href: models || null, rel: "noreferrer" }, it.model),
+    h("p", { class: "of" }, "model ", h("a", { href: it.model_url || null, rel: "noreferrer" }, it.model),
       it.task && ` · ${it.task}`),
     it.notes.map((note) => h("p", { key: note, class: "amiss" }, note)),
     weights(it.routes),

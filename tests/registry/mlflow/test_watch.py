@@ -20,7 +20,8 @@ async def nothing(evidence: ShownRollout) -> dict[str, bytes]:
 
 
 def webhooks_arrive() -> bool:
-    return REGISTRY.get_sample_value("headrace_registry_webhooks_arrive") == 1
+    found = REGISTRY.get_sample_value("headrace_registry_webhooks_arrive", {"workspace": ""})
+    return found == 1
 
 
 class SourceWatchHarness:

@@ -79,6 +79,9 @@ def test_a_listener_without_a_secret_is_refused(secrets: list[str]) -> None:
         (BODY, "tone"),
         (b'{"entity": "registered_model", "data": {"name": "a b"}}', "a b"),
         (b'{"entity": "model_version_alias", "data": {"name": "m", "alias": "x"}}', "m"),
+        (b'{"entity": "model_version", "workspace": "a", "data": {"name": "m"}}', "a/m"),
+        (b'{"entity": "model_version", "workspace": 3, "data": {"name": "m"}}', "m"),
+        (b'{"entity": "prompt", "workspace": "a", "data": {"name": "m"}}', "a/"),
         (b'{"entity": "prompt", "data": {"name": "m"}}', ""),
         (b'{"entity": "model_version", "data": {"name": 3}}', ""),
         (b'{"entity": "model_version", "data": []}', ""),
@@ -95,7 +98,10 @@ def test_the_model_that_a_webhook_names_is_all_that_is_read_of_it(body: bytes, m
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(),
-        lambda of: st.dictionaries(st.sampled_from(["entity", "data", "name"]), of) | st.lists(of),
+        lambda of: (
+            st.dictionaries(st.sampled_from(["entity", "data", "name", "workspace"]), of)
+            | st.lists(of)
+        ),
     )
 )
 def test_no_body_is_too_strange_to_name_a_model_or_none(told: object) -> None:

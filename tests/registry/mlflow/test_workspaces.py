@@ -84,6 +84,34 @@ async def test_a_release_sees_the_models_files_and_packages_of_its_workspace_onl
         assert store.fetch(ref.package, tmp_path / f"fetched-{team}") == manifest
 
 
+async def test_one_process_reads_several_workspaces_each_with_its_own_files(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", url)  # the client logs texts there
+    for team in TEAMS:
+        monkeypatch.setenv(WORKSPACE, team)
+        register(url, "sales", team)
+    monkeypatch.setenv(WORKSPACE, "team-c")  # nobody's: what a connection names counts
+    for team in TEAMS:
+        registry = MlflowRegistry(MlflowConnection(url, timeout_seconds=60, workspace=team))
+        (version,) = await registry.versions(f"{team}/sales")
+        assert f"{team}/sales" in {model.name for model in await registry.models()}
+        assert version.model == f"{team}/sales"
+        await registry.set_tag(version, "seen.by", team)
+        await registry.set_alias(f"{team}/sales", "champion", "1")
+        await registry.put(version.run_id, "headrace/report.json", b"{}")
+        tracking = TrackingServer(url, workspace=team)
+        found = tracking.version(f"{team}/sales", "1")
+        tracking.download(found.artifacts, tmp_path / team, skip=lambda _name: False)
+        assert (tmp_path / team / "words.txt").read_text() == team
+        assert tracking.run(found.run_id).artifacts
+        model = await registry.model(f"{team}/sales")
+        assert model is not None
+        assert model.aliases == {"champion": "1"}
+        (again,) = await registry.versions(f"{team}/sales")
+        assert again.tags["seen.by"] == team
+
+
 async def test_a_workspace_that_the_server_does_not_have_is_named(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

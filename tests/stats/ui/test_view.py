@@ -26,7 +26,7 @@ from measures.counting import CountingState, CountingStatus
 from stats.evaluation.board import Board
 from stats.ui.document import Detail, StatisticsDocument, Tone
 from stats.ui.series import MOST_LABELS, MOST_VERSIONS
-from stats.ui.view import SPANS, Links, ViewRequest, run_url, version_url, view
+from stats.ui.view import SPANS, Links, ViewRequest, model_url, run_url, view
 
 NOW = 1_795_275_506.0
 LINKS = Links("http://gateway:8080", "http://mlflow:5000/")
@@ -251,16 +251,24 @@ def test_versions_link_to_their_run_and_data_set(rolling: ui_world.World) -> Non
     detail = detail_of(rolling)
     assert [one.version for one in detail.versions] == ["4", "3"]
     assert detail.versions[0].run_url.startswith("http://mlflow:5000/#/runs/")
+    assert detail.model_url == "http://mlflow:5000/#/models/sentiment"
     assert detail.versions[0].version_url == "http://mlflow:5000/#/models/sentiment/versions/4"
     assert detail.versions[0].data_sets == ["reviews-2026-09"]
     assert seen(rolling).mlflow_url == "http://mlflow:5000"
 
 
 def test_links_can_not_leave_mlflow_whatever_a_model_is_called() -> None:
-    assert version_url("http://m", "../x?y#z", "1") == "http://m/#/models/..%2Fx%3Fy%23z/versions/1"
-    assert run_url("http://m", "") == ""
-    assert run_url("", "abc") == ""
-    assert HOSTILE not in version_url("http://m", HOSTILE, "1")
+    assert model_url("http://m", "..x?y#z", "1") == "http://m/#/models/..x%3Fy%23z/versions/1"
+    assert run_url("http://m", "a", "") == ""
+    assert run_url("", "a", "abc") == ""
+    assert HOSTILE not in model_url("http://m", HOSTILE, "1")
+
+
+def test_links_lead_into_the_workspace_of_a_model() -> None:
+    assert model_url("http://m/", "team-a/churn") == "http://m/#/models/churn?workspace=team-a"
+    page = model_url("http://m", "team-a/churn", "2")
+    assert page == "http://m/#/models/churn/versions/2?workspace=team-a"
+    assert run_url("http://m", "team-a/churn", "f0") == "http://m/#/runs/f0?workspace=team-a"
 
 
 def test_labels_and_versions_are_bounded_whatever_users_send() -> None:

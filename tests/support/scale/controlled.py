@@ -27,6 +27,7 @@ from registry.conversions.messages import ConversionFailure, ConversionProgress,
 from registry.conversions.running import ConversionJobs
 from registry.mlflow.projection import ShownRollout
 from registry.mlflow.watch import SourceWatch
+from registry.mlflow.workspaces import WorkspaceWatches
 from registry.mlflow.write_back import WriteBack
 from registry.packages.store import PackageStore
 from registry.reconcile.controller import Controller, ControllerOptions
@@ -179,7 +180,7 @@ async def run(
     controller = Controller(
         ControllerOptions(tracking_uri="", store_url=store_url(folder)),
         endpoints=endpoints,
-        source=source,
+        source=WorkspaceWatches({"": source}),
         index=ConversionIndex(store_url(folder), store, INDEX_KEYS),
         reports=opening.reports(place, os.environ, costs=False),
         jobs=ConversionJobs(NoConversions(), most=1, changed=changed),
