@@ -9,6 +9,7 @@ import httpx
 import typer
 
 from contracts.endpoint import Arm, ModelEndpoint, Phase
+from contracts.model import qualified
 from headrace import home as homes
 from headrace.commands.layout import TableRow, TableRows, rows, sentences
 from headrace.commands.output import console, print_json, slow
@@ -46,12 +47,20 @@ def models(
         str | None,
         typer.Option(callback=checked_url, help="URL of MLflow; else that of the stack on --home."),
     ] = None,
+    mlflow_workspace: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Of this workspace; may be given several times."),
+    ] = None,
 ) -> None:
     """Lists registered models, their versions, and what became of each."""
     place = find_place(home)
     mlflow = mlflow_uri or _mlflow_of(place)
     with slow(f"MLflow at {mlflow} has {_TIMEOUT_SECONDS:g} s to answer"):
-        registered = _list_registered(mlflow)
+        registered = [
+            (qualified(workspace, model), version)
+            for workspace in mlflow_workspace or [""]
+            for model, version in _list_registered(mlflow, workspace)
+        ]
     lines = join(registered, edits.list_all(homes.site(place).store))
     if is_structured():
         print_json([asdict(line) for line in lines])
@@ -128,13 +137,17 @@ def _mlflow_of(where: Where) -> str:
     return homes.running(where, ", or name an MLflow with --mlflow-uri").mlflow_url
 
 
-def _list_registered(mlflow_url: str) -> list[tuple[str, str]]:
-    """(model, version) of every registered version, models by name, newest version first."""
+def _list_registered(mlflow_url: str, workspace: str) -> list[tuple[str, str]]:
+    """(model, version) of every registered version, models by name, newest version first.
+
+    Of a workspace; empty: MLflow's default one.
+    """
     found: list[tuple[str, str]] = []
     url = f"{mlflow_url.rstrip('/')}/api/2.0/mlflow/model-versions/search"
     token: str | None = None
+    asked = {"X-MLFLOW-WORKSPACE": workspace} if workspace else {}
     try:
-        with httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+        with httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, headers=asked) as client:
             while True:
                 params: dict[str, str | int] = {"max_results": 1000}
                 if token:

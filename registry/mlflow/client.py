@@ -146,7 +146,8 @@ def _within(workspace: str) -> AbstractContextManager[object]:
         ServerWorkspaceContext,
     )
 
-    return ServerWorkspaceContext(workspace)
+    entered: AbstractContextManager[object] = ServerWorkspaceContext(workspace)
+    return entered
 
 
 @cache

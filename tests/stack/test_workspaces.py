@@ -1,7 +1,10 @@
 """Two workspaces of one real MLflow, whose models of one name one release serves."""
 
+import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -33,10 +36,14 @@ def mlflow(tmp_path: Path) -> Iterator[str]:
     try:
         opened = MlflowConnection(process.url, timeout_seconds=60)
         for team in TEAMS:
-            opened.ask(lambda client, team=team: client.create_workspace(team))
+            opened.ask(partial(make_workspace, team))
         yield process.url
     finally:
         process.stop()
+
+
+def make_workspace(name: str, client: Any) -> None:
+    client.create_workspace(name)
 
 
 def vector(stack: RunningStack, endpoint: str) -> list[float] | None:
@@ -64,7 +71,7 @@ def test_models_of_one_name_in_two_workspaces_are_served_side_by_side(
             monkeypatch.setenv("MLFLOW_WORKSPACE", team)
             register_embedder(mlflow, seed=seed)
             name = f"{team}-{ENDPOINT}"
-            vectors[team] = until(f"{name} answers", 300, lambda at=name: vector(stack, at))
+            vectors[team] = until(f"{name} answers", 300, partial(vector, stack, name))
         assert vectors["team-a"] != vectors["team-b"]
         monkeypatch.delenv("MLFLOW_WORKSPACE")
         for team in TEAMS:
@@ -73,8 +80,10 @@ def test_models_of_one_name_in_two_workspaces_are_served_side_by_side(
 
             def told(at: MlflowConnection = opened, tag: str = key) -> bool:
                 version = at.ask(lambda client: client.get_model_version(ENDPOINT, "1"))
-                return version.tags.get(tag) == "Promoted"
+                return bool(version.tags.get(tag) == "Promoted")
 
             until(f"{team}'s version has its verdict", 120, told, every_seconds=0.5)
-        listed = stack.command("status").stdout
-        assert all(f"{team}-{ENDPOINT}" in listed for team in TEAMS)
+        named = [word for team in TEAMS for word in ("--mlflow-workspace", team)]
+        listed = stack.command("models", *named, "--json").stdout
+        found = {(line["model"], line["endpoint"], line["state"]) for line in json.loads(listed)}
+        assert found == {(f"{team}/{ENDPOINT}", f"{team}-{ENDPOINT}", "Serving") for team in TEAMS}
