@@ -18,7 +18,7 @@ from contracts.durations import Duration, format_duration
 from contracts.gateway_metrics import STAGE_SECONDS
 from contracts.instants import Instant
 from contracts.loading import DeviceKind
-from contracts.model import DEFAULT_POOL, ENDPOINT_NAME, POOL_NAME, ModelRef, workspace_of
+from contracts.model import DEFAULT_POOL, ENDPOINT_NAME, POOL_NAME, ModelRef
 from contracts.rollout import (
     CommandOutcome,
     CustomStatistic,
@@ -517,9 +517,8 @@ class ModelEndpoint(_EndpointModel):
 
     @property
     def tenant(self) -> str:
-        """Who shares the controller's time: the annotation, the model's workspace, or this."""
-        annotated = self.metadata.annotations.get(TENANT)
-        return annotated or workspace_of(self.spec.model) or self.name
+        """Who shares the controller's time with the others: the annotation, or this endpoint."""
+        return self.metadata.annotations.get(TENANT) or self.name
 
     @property
     def rollout_spec(self) -> RolloutSpec:

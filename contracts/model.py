@@ -67,8 +67,15 @@ def qualified(workspace: str, name: str) -> str:
 def endpoint_name(registered_model: str) -> str:
     """The endpoint name (a DNS label) that a registered model of any name gets by default.
 
-    >>> endpoint_name("Sentiment_Classifier.EN")
-    'sentiment-classifier-en'
+    >>> endpoint_name("Sentiment_Classifier.EN"), endpoint_name("team-a/Churn")
+    ('sentiment-classifier-en', 'team-a--churn')
+
+    Of a workspace's model both names can be told apart: without one, no name has ``--``.
     """
-    label = re.sub(r"[^a-z0-9]+", "-", registered_model.lower()).strip("-")[:63].strip("-")
-    return label or "model"
+    name, workspace = _slug(name_within(registered_model)), workspace_of(registered_model)
+    whole = f"{workspace.lower()}--{name}" if workspace else name
+    return whole[:63].strip("-") or "model"
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

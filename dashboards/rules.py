@@ -406,7 +406,8 @@ ROLLOUT_ALERTS: Final = (
         q.MLFLOW_AWAY,
         "10m",
         Severity.TICKET,
-        "MLflow does not answer the controller",
+        "MLflow{{ with $labels.workspace }}'s workspace {{ . }}{{ end }} does not answer the"
+        " controller",
         "New versions are not seen. What serves goes on serving.",
         board="gateway",
     ),

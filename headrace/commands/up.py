@@ -283,6 +283,11 @@ def up(
         raise typer.BadParameter(
             f"0, or at least {LEAST_IDLE_SECONDS:g}", param_hint="--idle-seconds"
         )
+    if mlflow_workspace and mlflow_uri is None:
+        raise typer.BadParameter(
+            "the embedded MLflow has none: name yours with --mlflow-uri",
+            param_hint="--mlflow-workspace",
+        )
     if len(pool or ()) > tritons:
         raise typer.BadParameter("there are fewer Tritons than pools", param_hint="--pool")
 
@@ -309,12 +314,12 @@ def up(
         kafka_bootstrap=kafka_bootstrap,
         mlflow_uri=mlflow_uri,
         mlflow_sources=tuple(mlflow_source or ()),
-        mlflow_workspaces=tuple(mlflow_workspace or ()),
+        mlflow_workspaces=tuple(dict.fromkeys(mlflow_workspace or ())),
         grafana=grafana,
         triton_grpc=triton_grpc,
         package_store=package_store,
         keys_file=None if keys_file is None else make_absolute(keys_file),
-        example=example,
+        example=example and not mlflow_workspace,  # nobody would follow its workspace
         auto_endpoints=auto_endpoints,
         window_seconds=window_seconds,
         pair_texts_hours=pair_texts_hours,

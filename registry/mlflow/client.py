@@ -68,7 +68,8 @@ class MlflowConnection:
     Args:
         uri: its address, ``http://`` or ``https://``.
         timeout_seconds: how long it may be silent while it is asked something.
-        sources: URLs below which artifacts may lie, beside those that the server itself serves.
+        sources: URLs below which artifacts may lie, beside those that the server itself serves;
+            ``{workspace}`` in them is the connection's.
         workspace: that is asked; empty: the client's own.
 
     Raises:
@@ -82,7 +83,7 @@ class MlflowConnection:
             raise SourceUnavailableError(f"MLflow's address must begin with http, not {uri}")
         self.uri = uri.rstrip("/")
         self._timeout = timeout_seconds
-        self._sources = tuple(sources)
+        self._sources = tuple(each.replace("{workspace}", workspace) for each in sources)
         self.workspace = workspace
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
         # The client takes whole seconds, only from its environment.

@@ -55,11 +55,13 @@ class MlflowSnapshot:
     """MLflow as last seen: all models, and the versions of those that endpoints follow.
 
     ``doubted``: models that endpoints follow and only one look has missed so far.
+    ``unfollowed``: why nothing is known of a workspace; empty of one that is followed.
     """
 
     models: Mapping[str, RegisteredModel] = field(default_factory=dict)
     versions: Mapping[str, tuple[RegisteredVersion, ...]] = field(default_factory=dict)
     doubted: frozenset[str] = frozenset()
+    unfollowed: str = ""
 
     def version(self, model: str, number: str) -> RegisteredVersion | None:
         """One version, if it was seen."""

@@ -66,7 +66,11 @@ class SourceWatch:
         self._write_back = write_back
         self._poll_seconds = poll_seconds
         self._seldom_seconds = max(poll_seconds, poll_with_webhooks_seconds)
-        self._workspace = workspace
+        self._up = metrics.SOURCE_UP.labels(workspace)  # shown from now on
+        self._round_at = metrics.SOURCE_ROUND.labels(workspace)
+        self._listed = metrics.SOURCE_MODELS.labels(workspace)
+        self._arrive = metrics.WEBHOOKS_ARRIVE.labels(workspace)
+        self._of = f" of the workspace {workspace}" if workspace else ""
         self._changed = changed
         self._clock = clock
         self._woken = asyncio.Event()
@@ -95,7 +99,7 @@ class SourceWatch:
         What the webhook says of the model is not believed.
         """
         self._webhooks_arrive = True
-        metrics.WEBHOOKS_ARRIVE.labels(self._workspace).set(1)
+        self._arrive.set(1)
         if model and len(self._told) < PAGE:
             self._told.add(model)
             self._prompt()
@@ -129,14 +133,19 @@ class SourceWatch:
         try:
             await self.round()
         except SourceUnavailableError as error:
-            metrics.SOURCE_UP.labels(self._workspace).set(0)
+            self._up.set(0)
             if self._answers:
-                log.warning("going on with what was last seen: %s", error)
+                log.warning("going on with what was last seen%s: %s", self._of, error)
             self._answers = False
+        except (
+            Exception
+        ):  # a mistake of ours, which must end no loop, nor that of another workspace
+            self._up.set(0)
+            log.exception("a round with MLflow%s failed", self._of)
         else:
-            metrics.SOURCE_UP.labels(self._workspace).set(1)
+            self._up.set(1)
             if not self._answers:
-                log.info("MLflow answers again")
+                log.info("MLflow answers again%s", self._of)
             self._answers = True
 
     async def round(self) -> None:
@@ -157,7 +166,7 @@ class SourceWatch:
             self._asks_at = -math.inf
             raise failure
         if asks:
-            metrics.SOURCE_ROUND.labels(self._workspace).set_to_current_time()
+            self._round_at.set_to_current_time()
 
     async def _look(self) -> SourceUnavailableError | None:
         """Reads models and versions, and shows them; why the versions of some could not be read."""
@@ -189,7 +198,7 @@ class SourceWatch:
         if self._webhooks_arrive and not told_of and _has_news(self.snapshot, snapshot):
             log.info("MLflow changed, and no webhook told of it: it is asked often again")
             self._webhooks_arrive, self._asks_at = False, -math.inf
-            metrics.WEBHOOKS_ARRIVE.labels(self._workspace).set(0)
+            self._arrive.set(0)
         self._show(snapshot)
         return failure
 
@@ -226,7 +235,7 @@ class SourceWatch:
                 return self._confirm_list(known)
         models = self._confirm_list({model.name: model for model in await self._source.models()})
         self._list_at = now + self._poll_seconds * (len(models) // PAGE)
-        metrics.SOURCE_MODELS.labels(self._workspace).set(len(models))
+        self._listed.set(len(models))
         return models
 
     def _confirm_list(self, listed: dict[str, RegisteredModel]) -> dict[str, RegisteredModel]:

@@ -13,8 +13,6 @@ from registry.mlflow.model_registry import MlflowSnapshot, RegisteredVersion
 from registry.mlflow.projection import Projection
 from registry.mlflow.watch import SourceWatch
 
-_NOTHING = MlflowSnapshot()
-
 
 class WorkspaceWatches:
     """The watches of a release's workspaces, by their names, as one source."""
@@ -23,9 +21,16 @@ class WorkspaceWatches:
         self._watches = dict(watches)
 
     def snapshot_of(self, model: str) -> MlflowSnapshot | None:
-        """A model's workspace as last seen, or None; of one that is not watched, empty."""
-        watch = self._watches.get(workspace_of(model))
-        return watch.snapshot if watch is not None else _NOTHING
+        """A model's workspace as last seen, or None; of one that is not watched, only why."""
+        workspace = workspace_of(model)
+        if (watch := self._watches.get(workspace)) is not None:
+            return watch.snapshot
+        if workspace:
+            why = f"this release does not follow MLflow's workspace {workspace} (mlflow.workspaces)"
+        else:
+            every = ", ".join(self._watches)
+            why = f"{model} names no workspace of MLflow, and this release follows {every}"
+        return MlflowSnapshot(unfollowed=why)
 
     def models(self) -> list[str]:
         """Names of all models that were seen."""
@@ -38,11 +43,18 @@ class WorkspaceWatches:
         return snapshot.version(model, number) if snapshot is not None else None
 
     def announce(self, model: str) -> None:
-        """A webhook told of a change of a model; of any of its workspace, if it has no name."""
-        told, name = workspace_of(model), name_within(model)
-        known = told if told in self._watches else ""  # the client's own, whatever its name
-        for each in (known,) if known in self._watches else self._watches:
-            self._watches[each].announce(qualified(each, name) if name else "")
+        """A webhook told of a change of a model; of any, if it has no name.
+
+        MLflow may send an entry of another workspace than that of the change: it keeps entries by
+        their events, for a minute. So all are asked.
+        """
+        told = workspace_of(model)
+        for workspace, watch in self._watches.items():
+            if workspace in {"", told}:  # one of the client's own, whatever MLflow calls it
+                name = name_within(model)
+                watch.announce(qualified(workspace, name) if name else "")
+            else:
+                watch.wake()
 
     def follow(self, models: Iterable[str], wanted: Projection) -> None:
         """Whose versions to read, and what MLflow should say, from now on."""

@@ -203,7 +203,7 @@ class EndpointObserver:
     ) -> tuple[PlannedVersion, ...] | None:
         """The model's versions under the endpoint's options; None until they were read."""
         model = endpoint.spec.model
-        if snapshot is None or model in snapshot.doubted:
+        if snapshot is None or snapshot.unfollowed or model in snapshot.doubted:
             return None
         if model in snapshot.models and model not in snapshot.versions:
             return None

@@ -83,7 +83,10 @@ def _endpoints_own(
     sick: Sequence[str],
 ) -> Iterator[Wait]:
     stable = status.stable
-    yield from _list_lacking(spec, status, seen, snapshot)
+    if snapshot is not None and snapshot.unfollowed:
+        yield _wait(WaitsFor.MODEL, snapshot.unfollowed)
+    else:
+        yield from _list_lacking(spec, status, seen, snapshot)
     remade = status.candidate is not None and status.rollout is None
     if seen.stable_gone and not seen.fault and stable is not None and not remade:
         yield _wait(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from helm_chart import CASES, LIGHT, everything, manifests, pod_specs
+from helm_chart import CASES, LIGHT, everything, manifests, pod_specs, refusal
 
 from controller.settings import ControllerSettings
 from gateway.settings import Settings
@@ -81,7 +81,10 @@ def test_what_values_say_is_what_services_read() -> None:
         'logLevel="warning"',
         "kafka.partitions=12",
         "controller.tickSeconds=0.5",
-        'mlflow.sources=["s3://a/b", "gs://c"]',
+        'mlflow.url="https://mlflow.example.com"',
+        'packages.storeUrl="s3://packages/headrace"',
+        'mlflow.sources=["s3://a/{workspace}", "gs://c/{workspace}"]',
+        'mlflow.workspaces=["team-a", "team-b"]',
         "mlflow.webhook.enabled=true",
         "controller.pollWithWebhooksSeconds=45",
         "conversion.allowPickle=true",
@@ -105,7 +108,8 @@ def test_what_values_say_is_what_services_read() -> None:
     assert gateway.topic_partitions == read["stats.fold_main"].windows_partitions == 12
     assert controller.tick_seconds == 0.5
     assert controller.allow_pickle is True
-    assert controller.mlflow_sources == ("s3://a/b", "gs://c")
+    assert controller.mlflow_sources == ("s3://a/{workspace}", "gs://c/{workspace}")
+    assert controller.mlflow_workspaces == ("team-a", "team-b")
     assert controller.log_level == "WARNING"
     assert (controller.webhook_host, controller.webhook_port) == ("::", 9305)
     assert controller.webhook_url == "http://demo-headrace-controller.space.svc.cluster.local:9305/"
@@ -148,3 +152,24 @@ def test_whoever_reads_endpoints_for_serving_is_told_the_ceilings() -> None:
     assert [found[module].ceilings.most for module in told] == [most] * 3
     usual = (word for words in services("defaults").values() for word in words)
     assert not any(word.startswith("--ceilings") for word in usual)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ([], "which mlflow.url must name"),
+        (['mlflow.url="https://m.example.com"'], "name a store in packages.storeUrl"),
+        (
+            [
+                'mlflow.url="https://m.example.com"',
+                'packages.storeUrl="s3://packages/headrace"',
+                'mlflow.sources=["s3://models/{workspace}", "s3://models/mlflow"]',
+            ],
+            "could name the files of another below s3://models/mlflow",
+        ),
+    ],
+)
+def test_workspaces_that_would_read_one_anothers_files_are_refused(
+    settings: list[str], sentence: str
+) -> None:
+    assert sentence in refusal('mlflow.workspaces=["team-a", "team-b"]', *settings)

@@ -70,13 +70,13 @@ def test_models_of_one_name_in_two_workspaces_are_served_side_by_side(
         for seed, team in enumerate(TEAMS):
             monkeypatch.setenv("MLFLOW_WORKSPACE", team)
             register_embedder(mlflow, seed=seed)
-            name = f"{team}-{ENDPOINT}"
+            name = f"{team}--{ENDPOINT}"
             vectors[team] = until(f"{name} answers", 300, partial(vector, stack, name))
         assert vectors["team-a"] != vectors["team-b"]
         monkeypatch.delenv("MLFLOW_WORKSPACE")
         for team in TEAMS:
             opened = MlflowConnection(mlflow, timeout_seconds=60, workspace=team)
-            key = f"headrace.{team}-{ENDPOINT}.verdict"
+            key = f"headrace.{team}--{ENDPOINT}.verdict"
 
             def told(at: MlflowConnection = opened, tag: str = key) -> bool:
                 version = at.ask(lambda client: client.get_model_version(ENDPOINT, "1"))
@@ -86,4 +86,4 @@ def test_models_of_one_name_in_two_workspaces_are_served_side_by_side(
         named = [word for team in TEAMS for word in ("--mlflow-workspace", team)]
         listed = stack.command("models", *named, "--json").stdout
         found = {(line["model"], line["endpoint"], line["state"]) for line in json.loads(listed)}
-        assert found == {(f"{team}/{ENDPOINT}", f"{team}-{ENDPOINT}", "Serving") for team in TEAMS}
+        assert found == {(f"{team}/{ENDPOINT}", f"{team}--{ENDPOINT}", "Serving") for team in TEAMS}

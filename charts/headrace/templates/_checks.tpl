@@ -68,6 +68,19 @@
 {{- if and $values.mlflow.existingSecret (not $values.mlflow.url) -}}
 {{- fail "\n\nmlflow.existingSecret signs in to your own MLflow, which mlflow.url must name: the embedded one asks for nothing." -}}
 {{- end -}}
+{{- if $values.mlflow.workspaces -}}
+{{- if not $values.mlflow.url -}}
+{{- fail "\n\nmlflow.workspaces are those of your own MLflow, which mlflow.url must name: the embedded one has none." -}}
+{{- end -}}
+{{- if not $values.packages.storeUrl -}}
+{{- fail "\n\nThe packages of all mlflow.workspaces would lie in one of them, where its team could read them: name a store in packages.storeUrl." -}}
+{{- end -}}
+{{- range $_, $source := $values.mlflow.sources -}}
+{{- if not (contains "{workspace}" $source) -}}
+{{- fail (printf "\n\nA version of one of mlflow.workspaces could name the files of another below %s of mlflow.sources: write {workspace} for the workspace's name, for instance s3://models/workspaces/{workspace}." $source) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- range $_, $server := $values.kafka.bootstrapServers -}}
 {{- if has (regexReplaceAll ":[0-9]+$" $server "") (list "localhost" "127.0.0.1") -}}
 {{- fail (printf "\n\nkafka.bootstrapServers names %s, which in a pod is the pod itself: name the brokers as the cluster reaches them." $server) -}}

@@ -1,6 +1,7 @@
 """A release that follows several workspaces of one MLflow."""
 
 import asyncio
+from functools import partial
 
 import pytest
 from prometheus_client import REGISTRY
@@ -68,9 +69,13 @@ async def test_a_workspace_that_does_not_answer_holds_up_no_other(harness: Harne
     await harness.watches["team-b"].attempt()
     assert harness.all.models() == ["team-b/churn"]
     assert harness.all.snapshot_of("team-a/churn") is None  # not read, which is not gone
-    other = harness.all.snapshot_of("team-c/churn")
-    assert other is not None
-    assert not other.models
+    for model, why in (
+        ("team-c/churn", "does not follow MLflow's workspace team-c"),
+        ("churn", "names no workspace of MLflow, and this release follows team-a, team-b"),
+    ):
+        other = harness.all.snapshot_of(model)
+        assert other is not None
+        assert why in other.unfollowed
     assert (harness.up("team-a"), harness.up("team-b")) == (0.0, 1.0)
 
 
@@ -89,10 +94,11 @@ async def test_a_workspace_is_told_of_its_own_versions_only(harness: Harness) ->
 @pytest.mark.parametrize(
     ("workspaces", "told", "announced"),
     [
-        (TEAMS, "team-a/churn", {"team-a": ["team-a/churn"]}),
-        (TEAMS, "team-b/", {"team-b": [""]}),
-        # Of a workspace that nobody follows, or of none: any may be meant.
-        (TEAMS, "", {"team-a": [""], "team-b": [""]}),
+        # Any may be meant, whichever is told.
+        (TEAMS, "team-a/churn", {"team-a": ["team-a/churn"], "team-b": ["woken"]}),
+        (TEAMS, "team-b/", {"team-a": ["woken"], "team-b": [""]}),
+        (TEAMS, "team-c/churn", {"team-a": ["woken"], "team-b": ["woken"]}),
+        (TEAMS, "", {"team-a": ["woken"], "team-b": ["woken"]}),
         # The client's own, whatever MLflow calls it.
         (("",), "default/churn", {"": ["churn"]}),
         (("",), "churn", {"": ["churn"]}),
@@ -107,7 +113,9 @@ async def test_a_webhook_reaches_the_watch_of_its_workspace(
     harness = Harness(*workspaces)
     found: dict[str, list[str]] = {}
     for each, watch in harness.watches.items():
-        monkeypatch.setattr(watch, "announce", found.setdefault(each, []).append)
+        names = found.setdefault(each, [])
+        monkeypatch.setattr(watch, "announce", names.append)
+        monkeypatch.setattr(watch, "wake", partial(names.append, "woken"))
     harness.all.announce(told)
     assert {each: names for each, names in found.items() if names} == announced
 
@@ -126,3 +134,21 @@ async def test_each_workspace_is_read_by_itself(harness: Harness) -> None:
         assert sorted(harness.all.models()) == ["team-a/churn", "team-b/churn"]
     finally:
         running.cancel()
+
+
+async def test_gauges_are_there_before_the_first_answer() -> None:
+    Harness("team-z")
+    for name in ("source_up", "source_round_timestamp_seconds", "source_models", "webhooks_arrive"):
+        labels = {"workspace": "team-z"}
+        assert REGISTRY.get_sample_value(f"headrace_registry_{name}", labels) == 0.0, name
+
+
+async def test_a_mistake_of_ours_in_one_round_ends_no_loop(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wrong() -> None:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(harness.watches["team-a"], "round", wrong)
+    await harness.watches["team-a"].attempt()
+    assert harness.up("team-a") == 0.0

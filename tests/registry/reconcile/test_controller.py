@@ -197,6 +197,19 @@ async def test_an_endpoint_that_names_what_mlflow_lacks_says_so(
     assert [each for each in found.status.waits if each.what.startswith(note)]
 
 
+async def test_an_endpoint_of_a_workspace_that_is_not_followed_says_so(
+    harness: ControllerHarness,
+) -> None:
+    harness.registry.register("m", "1")
+    harness.endpoints.put(endpoint(name="odd", spec=EndpointSpec(model="team-a/m")))
+    await harness.settle()
+    found = harness.endpoints.get("odd")
+    assert found is not None
+    said = [each.what for each in found.status.waits]
+    assert [each for each in said if "does not follow MLflow's workspace team-a" in each]
+    assert not [each for each in said if "has no registered model" in each]
+
+
 async def test_a_version_that_serves_and_was_deleted_in_mlflow_goes_on_and_says_so(
     harness: ControllerHarness,
 ) -> None:
