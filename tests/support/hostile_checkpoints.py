@@ -82,7 +82,8 @@ def suitable() -> list[Tried]:
     return [
         one
         for one in TRIED
-        if one.cross_encoder or one.pooling or one.architecture.endswith(CLASSIFIER)
+        if not one.own
+        and (one.cross_encoder or one.pooling or one.architecture.endswith(CLASSIFIER))
     ]
 
 

@@ -9,6 +9,7 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from registry.convert.flavours.original import OriginalTextModel, Reader, Tokeni
 from registry.convert.flavours.sentences import CROSS_ENCODER, MULTI_VECTOR_ENCODER
 from registry.convert.flavours.unserved import MERGE, require_texts
 from registry.convert.forms import FORMS, MEAN, SPLADE
-from registry.convert.graph import last_end
+from registry.convert.graph import last_end, own_code
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,17 @@ def load(
     options: dict[str, Any] = {"attn_implementation": "eager"}  # its parts can be fused again
     if not allow_pickle:
         options["use_safetensors"] = True
+    with own_code.stand_ins() if allow_remote_code else nullcontext():
+        return _load(transformers, original, options, allow_remote_code=allow_remote_code)
+
+
+def _load(
+    transformers: Any,  # noqa: ANN401
+    original: OriginalTextModel,
+    options: dict[str, Any],
+    *,
+    allow_remote_code: bool,
+) -> TorchModel:
     try:
         if original.loaded_by:
             return _load_sentences(original, options, allow_remote_code=allow_remote_code)
@@ -151,6 +163,7 @@ def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: AN
         raise VersionError(
             f"the checkpoint lacks weights that {type(network).__name__} answers with: {names}"
         )
+    own_code.compute_tables(network)
     return network
 
 
@@ -214,6 +227,7 @@ def _load_sentences(
     sentences = sentences.float().eval()
     # The library does not say what was missing: the weights are looked at once more, and let go.
     _whole(type(sentences.transformers_model), folder, by_itself)
+    own_code.compute_tables(sentences.transformers_model)
     return TorchModel(sentences.transformers_model, sentences, sentences.tokenizer)
 
 
@@ -257,7 +271,8 @@ def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
         # Tracing warns of every branch that it follows; parity is what proves the result.
         warnings.simplefilter("ignore")
         module = Positional().eval()
-        try:
+
+        def trace() -> None:
             torch.onnx.export(
                 module,
                 example,
@@ -268,11 +283,34 @@ def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
                 opset_version=OPSET,
                 dynamo=False,
             )
+
+        try:
+            trace()
         except MemoryError:
             raise
         except Exception as tracing:  # noqa: BLE001  # whatever it is, there is another way
-            log.info("tracing failed, exporting the program", extra={"reason": str(tracing)})
-            _by_program(module, example, names, output, path)
+            why = str(tracing)
+            log.info("tracing failed, exporting another way", extra={"reason": why})
+            whole = (module, example, names, output, path)
+            if "Complex" in why:
+                _in_pairs(loaded.network, trace, lambda: _by_program(*whole))
+            else:
+                _by_program(*whole)
+
+
+def _in_pairs(network: Any, *ways: Callable[[], None]) -> None:  # noqa: ANN401
+    """Exports in the first way that takes pairs of real numbers in place of complex ones."""
+    from registry.convert.graph.complex_pairs import as_pairs  # noqa: PLC0415 - it needs torch
+
+    with as_pairs(network):
+        for way in ways[:-1]:
+            try:
+                return way()
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001  # there is another way
+                log.info("tracing pairs failed", extra={"reason": str(error)})
+        return ways[-1]()
 
 
 def _by_program(

@@ -20,6 +20,7 @@ from registry.convert.errors import VersionError
 from registry.convert.flavours import detect
 from registry.convert.flavours.config import OFFSET_POSITIONS
 from registry.convert.graph import engine_form, export, last_end
+from registry.convert.graph.own_code import stand_ins
 from registry.convert.parity.engine import GraphEngine
 from registry.convert.steps import encode_texts, load_original
 
@@ -99,6 +100,29 @@ def test_texts_with_end_tokens_do_not_break_their_neighbours(
     together = GraphEngine(model, threads=1).rows(rows, range(4), 16)
     alone = export.originals(loaded, original.task, asked.texts, max_tokens=64)
     np.testing.assert_allclose(np.concatenate(together), alone, atol=1e-5)
+
+
+def test_tables_that_own_code_computes_are_computed_and_not_what_memory_held(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    """transformers 5 leaves them as the memory was, in the original and in its copy."""
+    from safetensors.torch import load_file
+
+    torch, transformers = libraries
+    folder = tmp_path / "v"
+    tried_models.write(tried("NeoBERTForSequenceClassification"), folder)
+    own: dict[str, Any] = {"trust_remote_code": True}
+    with stand_ins():
+        config = transformers.AutoConfig.from_pretrained(folder, **own)
+        network = transformers.AutoModelForSequenceClassification.from_config(config, **own)
+    network.load_state_dict(load_file(folder / "model.safetensors"))
+    asked = request(tmp_path).model_copy(update={"allow_remote_code": True})
+    loaded, _, _ = load_original(asked, detect(folder, allow_remote_code=True))
+    given = loaded.tokenizer(["a fine film", "no"], return_tensors="pt", padding=True)
+    with torch.no_grad():
+        right, found = network.eval()(**given).logits, loaded.network(**given).logits
+    np.testing.assert_allclose(found, right, atol=1e-6)
+    assert loaded.network.model.turns.abs().mean() == pytest.approx(1.0)
 
 
 def test_a_tokeniser_that_the_library_makes_again_is_served_as_the_library_makes_it(
