@@ -94,7 +94,10 @@ def load(
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    options: dict[str, Any] = {"attn_implementation": "eager"}  # its parts can be fused again
+    options: dict[str, Any] = {
+        "attn_implementation": "eager",  # its parts can be fused again
+        "dtype": torch.float32,  # or all weights are rounded to what the first of them is in
+    }
     if not allow_pickle:
         options["use_safetensors"] = True
     with own_code.stand_ins() if allow_remote_code else nullcontext():
@@ -288,8 +291,13 @@ def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
             trace()
         except MemoryError:
             raise
-        except Exception as tracing:  # noqa: BLE001  # whatever it is, there is another way
+        except Exception as tracing:  # whatever it is, there is another way
             why = str(tracing)
+            if "tuple" in why and not getattr(loaded.network.config, "return_dict", True):
+                raise VersionError(
+                    f"{CONFIG} says return_dict false, with which {type(loaded.network).__name__} "
+                    "fails in its own library: take it out, it changes no answer"
+                ) from tracing
             log.info("tracing failed, exporting another way", extra={"reason": why})
             whole = (module, example, names, output, path)
             if "Complex" in why:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,65 @@ def test_texts_with_end_tokens_do_not_break_their_neighbours(
     together = GraphEngine(model, threads=1).rows(rows, range(4), 16)
     alone = export.originals(loaded, original.task, asked.texts, max_tokens=64)
     np.testing.assert_allclose(np.concatenate(together), alone, atol=1e-5)
+
+
+def test_padding_by_end_tokens_does_not_move_a_rows_last_end(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    bart = tried("BartForSequenceClassification")
+    ends = replace(bart, config={**bart.config, "pad_token_id": bart.config["eos_token_id"]})
+    tried_models.write(ends, tmp_path / "v")
+    original = detect(tmp_path / "v")
+    loaded, built, _ = load_original(request(tmp_path), original)
+    export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
+    model = engine_form.finish(
+        engine_form.load(tmp_path / "m.onnx"), original.task, export.pad_id_of(loaded)
+    )
+    asked = texts.EvaluationTexts(("a film", "no", "a film that nobody has seen yet"), "", own=True)
+    rows = encode_texts(asked, built, engine_form.inputs_of(model))
+    together = GraphEngine(model, threads=1).rows(rows, range(3), 16)
+    alone = export.originals(loaded, original.task, asked.texts, max_tokens=64)
+    np.testing.assert_allclose(np.concatenate(together), alone, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["BartForSequenceClassification", "T5ForSequenceClassification"]
+)
+def test_a_config_with_which_the_library_itself_fails_is_named(
+    libraries: tuple[Any, Any], tmp_path: Path, architecture: str
+) -> None:
+    folder = tmp_path / "v"
+    tried_models.write(tried(architecture), folder)
+    said = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", {**said, "return_dict": False})
+    original = detect(folder)
+    loaded, _, _ = load_original(request(tmp_path), original)
+    with pytest.raises(VersionError, match=r"return_dict false, with which .* fails in its own"):
+        export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
+
+
+def test_weights_are_not_rounded_to_what_the_first_of_them_is_in(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    torch, _ = libraries
+    folder = tmp_path / "v"
+    tried_models.write(tried("T5EncoderModel"), folder)
+    said = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", {**said, "dtype": "bfloat16"})
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    halved = next(iter(weights))
+    weights[halved] = weights[halved].to(torch.bfloat16)
+    save_file(weights, file, {"format": "pt"})
+    loaded, _, _ = load_original(request(tmp_path), detect(folder))
+    (dense,) = (part for part in loaded.sentences if hasattr(part, "linear"))
+    exact = load_file(next(folder.glob("*_Dense/model.safetensors")))["linear.weight"]
+    torch.testing.assert_close(dense.linear.weight, exact, rtol=0, atol=0)
+    found = loaded.network.state_dict()
+    for name, weight in weights.items():
+        torch.testing.assert_close(found[name], weight.float(), rtol=0, atol=0)
 
 
 def test_tables_that_own_code_computes_are_computed_and_not_what_memory_held(
