@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from registry.convert.graph.own_code import stand_ins
+from registry.convert.graph.own_code import stand_in
 
 CONFIG = """
 from transformers import PretrainedConfig
@@ -197,7 +197,7 @@ def write(folder: Path, shape: str, architecture: str) -> None:
     said.update(architectures=[architecture], auto_map=auto_map, model_type=f"headrace-{shape}")
     (folder / "config.json").write_text(json.dumps(said))
     own: dict[str, Any] = {"trust_remote_code": True}
-    with stand_ins():
+    with stand_in(folder):
         config = transformers.AutoConfig.from_pretrained(folder, **own)
         network = getattr(transformers, loader).from_config(config, **own)
     with torch.no_grad():

@@ -36,7 +36,8 @@ class Pairs:
         given: tuple[Any, ...] = (),
         options: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 - what the operation gives
-        name = function.__name__.strip("_")
+        name = function.__name__
+        name = name.strip("_") if name.startswith("__") else name
         if name not in _OPERATIONS:
             raise ComplexOperationError(name)
         return _OPERATIONS[name](*given, **(options or {}))
@@ -54,6 +55,10 @@ class Pairs:
 
     def __mul__(self, other: Any) -> "Pairs":  # noqa: ANN401 - pairs, or real numbers
         if not isinstance(other, Pairs):
+            if isinstance(other, complex) or (
+                isinstance(other, torch.Tensor) and other.is_complex()
+            ):
+                raise ComplexOperationError("a product with others")
             real = other.unsqueeze(-1) if isinstance(other, torch.Tensor) else other
             return Pairs(self.values * real)
         (a, b), (c, d) = self.values.unbind(-1), other.values.unbind(-1)
@@ -102,6 +107,11 @@ def _behind(dim: int) -> int:
     return dim if dim >= 0 else dim - 1
 
 
+def _is_complex(kind: Any) -> bool:  # noqa: ANN401 - a type of numbers, a device, or a tensor
+    dtype = kind if isinstance(kind, torch.dtype) else getattr(kind, "dtype", torch.complex64)
+    return bool(dtype.is_complex)
+
+
 def _sizes(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*(given[0] if len(given) == 1 and not isinstance(given[0], int) else given), 2)
 
@@ -126,7 +136,8 @@ _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "expand": lambda pairs, *sizes: Pairs(pairs.values.expand(_sizes(sizes))),
     "size": lambda pairs, *dim: pairs.shape[dim[0]] if dim else pairs.shape,
     "dim": lambda pairs: pairs.ndim,
-    **dict.fromkeys(("to", "contiguous", "clone", "detach"), lambda pairs, *_, **__: pairs),
+    "to": lambda pairs, kind=None, **_: pairs if _is_complex(kind) else pairs.cast,
+    **dict.fromkeys(("contiguous", "clone", "detach"), lambda pairs, *_, **__: pairs),
 }
 _ATTRIBUTES: Mapping[str, Callable[[Pairs], Any]] = {
     "real": lambda pairs: pairs.values[..., 0],

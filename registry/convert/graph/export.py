@@ -9,7 +9,6 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,24 +99,30 @@ def load(
     }
     if not allow_pickle:
         options["use_safetensors"] = True
-    with own_code.stand_ins() if allow_remote_code else nullcontext():
-        return _load(transformers, original, options, allow_remote_code=allow_remote_code)
+    if not allow_remote_code:
+        return _load(original, options, (), allow_remote_code=False)
+    with own_code.loading(original.folder) as lacking:
+        return _load(original, options, lacking, allow_remote_code=True)
 
 
 def _load(
-    transformers: Any,  # noqa: ANN401
     original: OriginalTextModel,
     options: dict[str, Any],
+    lacking: Sequence[str],
     *,
     allow_remote_code: bool,
 ) -> TorchModel:
+    """As ``load``; ``lacking`` holds weights that the files lack, once own code is loaded."""
+    import transformers  # noqa: PLC0415
+
     try:
         if original.loaded_by:
-            return _load_sentences(original, options, allow_remote_code=allow_remote_code)
+            return _load_sentences(original, options, lacking, allow_remote_code=allow_remote_code)
         form = FORMS[original.task]
         loader = form.encoder_decoder if is_encoder_decoder(original) else form.loader
         kind = getattr(transformers, loader or form.loader)
-        network = _whole(kind, original.folder, {**options, "trust_remote_code": allow_remote_code})
+        by_itself = {**options, "trust_remote_code": allow_remote_code}
+        network = _whole(kind, original.folder, by_itself, lacking)
         tokenizer = None
         if not (form.generates and marian.has_files(original.tokenizer)):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -132,7 +137,12 @@ def _load(
     return TorchModel(network.float().eval(), None, tokenizer)
 
 
-def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: ANN401
+def _whole(
+    kind: Any,  # noqa: ANN401
+    folder: Path,
+    options: dict[str, Any],
+    lacking: Sequence[str],
+) -> Any:  # noqa: ANN401
     """A network of transformers all of whose weights the files have.
 
     transformers makes up those that are missing, by chance, and leaves out those that it does not
@@ -161,12 +171,12 @@ def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: AN
             "the model with the configuration that it was trained with"
         )
     unread = () if "For" in kind.__name__ else _UNREAD
-    if missing := sorted(each for each in found["missing_keys"] if not each.startswith(unread)):
+    lost = {*found["missing_keys"], *lacking}
+    if missing := sorted(each for each in lost if not each.startswith(unread)):
         names = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise VersionError(
             f"the checkpoint lacks weights that {type(network).__name__} answers with: {names}"
         )
-    own_code.compute_tables(network)
     return network
 
 
@@ -201,7 +211,11 @@ def is_encoder_decoder(original: OriginalTextModel) -> bool:
 
 
 def _load_sentences(
-    original: OriginalTextModel, options: dict[str, Any], *, allow_remote_code: bool
+    original: OriginalTextModel,
+    options: dict[str, Any],
+    lacking: Sequence[str],
+    *,
+    allow_remote_code: bool,
 ) -> TorchModel:
     try:
         import sentence_transformers  # noqa: PLC0415
@@ -210,6 +224,7 @@ def _load_sentences(
         raise ExportMissingError("sentence-transformers is not installed") from error
     folder = transformer_folder(original)
     by_itself = {**options, "trust_remote_code": allow_remote_code}
+    del by_itself["dtype"]  # its weights are not used
     try:
         sentences = getattr(sentence_transformers, original.loaded_by)(
             str(original.folder),
@@ -220,7 +235,7 @@ def _load_sentences(
         )
     except (ValueError, RuntimeError):
         # What does not fit is said better here.
-        _whole(getattr(transformers, FORMS[original.task].loader), folder, by_itself)
+        _whole(getattr(transformers, FORMS[original.task].loader), folder, by_itself, lacking)
         raise
     if ATTENTION_MASK not in getattr(sentences.tokenizer, "model_input_names", ()):
         raise VersionError(
@@ -229,8 +244,7 @@ def _load_sentences(
         )
     sentences = sentences.float().eval()
     # The library does not say what was missing: the weights are looked at once more, and let go.
-    _whole(type(sentences.transformers_model), folder, by_itself)
-    own_code.compute_tables(sentences.transformers_model)
+    _whole(type(sentences.transformers_model), folder, by_itself, lacking)
     return TorchModel(sentences.transformers_model, sentences, sentences.tokenizer)
 
 
@@ -403,7 +417,9 @@ def _of_sentences(
     """By the library's own call, which puts the usual prompt before each text."""
     import torch  # noqa: PLC0415
 
-    options = {"batch_size": 8, "show_progress_bar": False}
+    # Padding on the left moves the positions of some networks: a text alone has its own answer.
+    alone = getattr(sentences.tokenizer, "padding_side", "right") == "left"
+    options = {"batch_size": 1 if alone else 8, "show_progress_bar": False}
     if type(sentences).__name__ == MULTI_VECTOR_ENCODER:
         return _of_sides(sentences, texts, pairs or (), max_tokens=max_tokens)
     sentences.max_seq_length = max_tokens
@@ -478,7 +494,16 @@ def reader_of(loaded: TorchModel, *, max_tokens: int, side: str = "") -> Reader:
             found = {name: rows[0] for name, rows in batch.items()}
         return TokenisedRow(list(found[INPUT_IDS]), list(found[TOKEN_TYPE_IDS]) if typed else None)
 
-    return read
+    def told(text: str, pair: str | None) -> TokenisedRow:
+        try:
+            return read(text, pair)
+        except (VersionError, MemoryError):
+            raise
+        except Exception as error:  # of a library in Rust, which has one class for all
+            why = f"{text[:40]!r}: {first_line(error)}"
+            raise VersionError(f"the version's own tokeniser fails on the text {why}") from error
+
+    return told
 
 
 def special_tokens_of(loaded: TorchModel) -> tuple[str, ...]:
@@ -493,7 +518,7 @@ def special_tokens_of(loaded: TorchModel) -> tuple[str, ...]:
 
 
 def _one(loaded: TorchModel, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
-    result = loaded.network(**tensors)
+    result = loaded.network(**tensors, return_dict=True)
     form = FORMS[task]
     values = _values(result, task)
     if form.pooling:  # a plain folder; there is no padding here

@@ -12,7 +12,7 @@ from registry.convert.graph.complex_pairs import ComplexOperationError, as_pairs
 pytestmark = pytest.mark.export
 
 
-class Network(torch.nn.Module):  # type: ignore[misc]
+class Network(torch.nn.Module):
     """Holds complex numbers as code does: as a table that is not saved, and as an attribute."""
 
     def __init__(self) -> None:
@@ -40,6 +40,7 @@ OPERATIONS: list[Callable[[Any, Any], Any]] = [
     lambda net, x: torch.complex(net.loose.real, net.loose.imag) * of(x).to(torch.complex64),
     lambda _net, x: torch.polar(x.exp(), x),
     lambda net, x: net.table.view(1, net.table.shape[0], of(x).size(-1)),
+    lambda net, x: of(x).mul(net.loose).to(x.device),
     lambda net, _x: net.loose.reshape(*(1,) * (net.table.ndim - 1), 4),
 ]
 
@@ -66,5 +67,19 @@ def test_a_network_is_afterwards_as_it_was() -> None:
     assert network.table is table
     assert network.loose is loose
     assert dict(network.named_buffers()).keys() == {"table"}
-    assert network.state_dict() == {}
     assert torch.view_as_complex(torch.ones(1, 2)).is_complex()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda net, x: of(x) * 2j,
+        lambda net, x: of(x).mul_(net.loose),
+        lambda _net, x: of(x).to(torch.float32),
+        lambda _net, x: of(x) + 1.0,
+    ],
+)
+def test_an_operation_that_is_not_known_is_no_number(operation: Callable[[Any, Any], Any]) -> None:
+    network, x = Network(), torch.randn(2, 3, 8)
+    with pytest.raises((ComplexOperationError, TypeError)), as_pairs(network):
+        network(operation, x)
