@@ -82,7 +82,8 @@ def suitable() -> list[Tried]:
     return [
         one
         for one in TRIED
-        if one.cross_encoder or one.pooling or one.architecture.endswith(CLASSIFIER)
+        if not one.own
+        and (one.cross_encoder or one.pooling or one.architecture.endswith(CLASSIFIER))
     ]
 
 
@@ -154,7 +155,8 @@ def by_headrace(folder: Path, work: Path) -> Served:
 def by_library(tried: Tried, folder: Path, max_tokens: int) -> tuple[list[Values | None], Own]:
     """Answers of transformers' pipeline or of sentence-transformers, and their longest row.
 
-    There is a row of values a text of ``ASKED``, computed in float32 whatever the files are in.
+    There is a row of values a text of ``ASKED``, loaded and computed in float32 whatever the files
+    are in.
     That of the empty text is None if the library fails on it. Tokens are cut to ``max_tokens``.
 
     Raises:
@@ -162,24 +164,33 @@ def by_library(tried: Tried, folder: Path, max_tokens: int) -> tuple[list[Values
     """
     try:
         with refuse_panics():
-            return _by_library(tried, folder, max_tokens)
+            try:
+                return _by_library(tried, folder, max_tokens, {})
+            except ValueError as error:  # what a file asks for, and not every network knows
+                if "attention implementation" not in str(error):
+                    raise
+                return _by_library(tried, folder, max_tokens, {"attn_implementation": "eager"})
     except UndefinedError:
         raise
     except Exception as error:
         raise UndefinedError(f"{type(error).__name__}: {error}") from error
 
 
-def _by_library(tried: Tried, folder: Path, max_tokens: int) -> tuple[list[Values | None], Own]:
+def _by_library(
+    tried: Tried, folder: Path, max_tokens: int, options: dict[str, Any]
+) -> tuple[list[Values | None], Own]:
     config = json.loads((folder / "config.json").read_bytes())
     named = [str(name) for name in config.get("architectures") or ()]
     if tried.cross_encoder:
-        ask, own = _ranker(folder, max_tokens)
+        ask, own = _ranker(folder, max_tokens, options)
     elif tried.pooling:
-        ask, own = _encoder(tried.architecture, folder, max_tokens)
+        ask, own = _encoder(tried.architecture, folder, max_tokens, options)
     elif not any(name.endswith(CLASSIFIER) for name in named):
-        ask, own = _encoder("AutoModel", folder, max_tokens)  # it says that it is no classifier
+        ask, own = _encoder(
+            "AutoModel", folder, max_tokens, options
+        )  # it says that it is no classifier
     else:
-        ask, own = _pipeline(folder, max_tokens)
+        ask, own = _pipeline(folder, max_tokens, options)
     return [_answer(ask, text) for text in ASKED], own
 
 
@@ -193,26 +204,37 @@ def _answer(ask: Ask, text: str) -> Values | None:
     return row if np.isfinite(row).all() or text != EMPTY else None
 
 
-def _ranker(folder: Path, max_tokens: int) -> tuple[Ask, Own]:
+def _ranker(folder: Path, max_tokens: int, options: dict[str, Any]) -> tuple[Ask, Own]:
     import sentence_transformers
     import torch
 
-    _require_whole("AutoModelForSequenceClassification", folder)
-    ranker = sentence_transformers.CrossEncoder(str(folder), device="cpu", local_files_only=True)
-    ranker.float()
+    _require_whole("AutoModelForSequenceClassification", folder, options)
+    ranker = sentence_transformers.CrossEncoder(
+        str(folder),
+        device="cpu",
+        local_files_only=True,
+        model_kwargs={"dtype": torch.float32, **options},
+    )
     own, ranker.max_seq_length = ranker.max_seq_length, max_tokens
-    options: dict[str, Any] = {"activation_fn": torch.nn.Identity(), "show_progress_bar": False}
-    return lambda text: ranker.predict([(text, ASKED[0])], **options), own
+    asked: dict[str, Any] = {"activation_fn": torch.nn.Identity(), "show_progress_bar": False}
+    return lambda text: ranker.predict([(text, ASKED[0])], **asked), own
 
 
-def _encoder(architecture: str, folder: Path, max_tokens: int) -> tuple[Ask, Own]:
+def _encoder(
+    architecture: str, folder: Path, max_tokens: int, options: dict[str, Any]
+) -> tuple[Ask, Own]:
     import sentence_transformers
+    import torch
 
     sparse = architecture.endswith("ForMaskedLM")
-    _require_whole(architecture, folder)
+    _require_whole(architecture, folder, options)
     named = "SparseEncoder" if sparse else "SentenceTransformer"
-    model = getattr(sentence_transformers, named)(str(folder), device="cpu", local_files_only=True)
-    model.float()
+    model = getattr(sentence_transformers, named)(
+        str(folder),
+        device="cpu",
+        local_files_only=True,
+        model_kwargs={"dtype": torch.float32, **options},
+    )
     own, model.max_seq_length = model.max_seq_length, max_tokens
 
     def ask(text: str) -> Any:
@@ -222,11 +244,11 @@ def _encoder(architecture: str, folder: Path, max_tokens: int) -> tuple[Ask, Own
     return ask, own
 
 
-def _pipeline(folder: Path, max_tokens: int) -> tuple[Ask, Own]:
+def _pipeline(folder: Path, max_tokens: int, options: dict[str, Any]) -> tuple[Ask, Own]:
     """Scores in the order of the labels."""
     import transformers
 
-    model = _require_whole("AutoModelForSequenceClassification", folder)
+    model = _require_whole("AutoModelForSequenceClassification", folder, options)
     reader = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     pipe = transformers.pipeline("text-classification", model=model, tokenizer=reader, top_k=None)
     names = [model.config.id2label[at] for at in sorted(model.config.id2label)]
@@ -240,18 +262,19 @@ def _pipeline(folder: Path, max_tokens: int) -> tuple[Ask, Own]:
     return ask, min(longest, reader.model_max_length)
 
 
-def _require_whole(loader: str, folder: Path) -> Any:
+def _require_whole(loader: str, folder: Path, options: dict[str, Any]) -> Any:
     """The network in float32, if the files have all of it; raises ``UndefinedError``."""
+    import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     model, found = getattr(transformers, loader).from_pretrained(
-        folder, local_files_only=True, output_loading_info=True
+        folder, local_files_only=True, output_loading_info=True, dtype=torch.float32, **options
     )
     lacking = [name for name in found["missing_keys"] if not name.startswith("pooler.")]
     if lacking or found["mismatched_keys"]:
         raise UndefinedError(f"made up: {[*lacking, *found['mismatched_keys']][:2]}")
     if any("lora_" in name or ".base_layer." in name for name in found["unexpected_keys"]):
         raise UndefinedError("an adapter is left out")
-    return model.float()
+    return model

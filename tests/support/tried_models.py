@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import own_architectures
 from fake_mlflow import FakeMlflow, serve
 from tokenizers import (
     Tokenizer,
@@ -78,6 +79,7 @@ class Tried:
         late: of late interaction: options of the transformer's module, and of the mask's those
             that it has; empty for models of another kind.
         reader: class of transformers that the tokeniser's config names, where it has its own.
+        own: the shape of ``own_architectures`` whose code it brings; empty without code.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Tried:
     cross_encoder: bool = False
     late: dict[str, Any] = field(default_factory=dict)
     reader: str = ""
+    own: str = ""
 
     @property
     def slug(self) -> str:
@@ -108,6 +111,12 @@ def write(tried: Tried, folder: Path) -> None:
 
     folder.mkdir(parents=True)
     _write_words(tried, folder)
+    if tried.own:
+        torch.manual_seed(0)
+        said = {"vocab_size": VOCABULARY, **tried.sizes, **tried.config}
+        (folder / "config.json").write_text(json.dumps(said))
+        own_architectures.write(folder, tried.own, tried.architecture)
+        return
     config = transformers.AutoConfig.for_model(
         tried.kind, vocab_size=VOCABULARY + FURTHER, **{**tried.sizes, **tried.config}
     )
@@ -211,6 +220,7 @@ def converted(tried: Tried, scratch: Path) -> Manifest:
             version="1",
             store_url="unused",
             serving=ServingOptions(precision=Precision.FP32, max_tokens=tried.max_tokens),
+            allow_remote_code=bool(tried.own),
             work_dir=str(work),
         )
         ref = convert(request, TrackingServer(fake.uri), store, lambda _phase, _message: None)
@@ -241,6 +251,14 @@ def pieces(folder: Path) -> None:
         unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]",
         mask_token="[MASK]", model_max_length=10**30,
     )  # fmt: skip
+
+
+def pieces_alone(folder: Path) -> None:
+    """WordPiece whose tokeniser gives no types of tokens."""
+    pieces(folder)
+    path = folder / "tokenizer_config.json"
+    given = {"model_input_names": ["input_ids", "attention_mask"]}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **given}))
 
 
 def _bytes(special: list[str], template: str, pair: str) -> Tokenizer:
@@ -455,6 +473,11 @@ TRIED: tuple[Tried, ...] = (
           {"pad_token_id": 0}, pooling="mean", prompts=_QUERIES, reader="BertTokenizer"),
     Tried("EuroBERT", "eurobert", "EuroBertForSequenceClassification", "byte-level pairs",
           bytes_between, {**_ENDS, **_CLASSES, "num_key_value_heads": 2}),
+    Tried("NeoBERT", "", "NeoBERTLMHead", "code of its own, mean", pieces_alone,
+          {"hidden_size": 32, "num_heads": 2}, {}, reader="BertTokenizer", own="NeoBERT"),
+    Tried("NeoBERT", "", "NeoBERTForSequenceClassification", "code of its own", pieces_alone,
+          {"hidden_size": 32, "num_heads": 2, **_CLASSES}, {}, reader="BertTokenizer",
+          own="NeoBERT"),
     Tried("Jina v3", "jina_embeddings_v3", "JinaEmbeddingsV3Model", "mean, normalised", unigram,
           {**_ENDS, "type_vocab_size": 1}, pooling="mean", reader="XLMRobertaTokenizer"),
     Tried("BGE reranker", "xlm-roberta", "XLMRobertaForSequenceClassification",

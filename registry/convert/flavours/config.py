@@ -78,6 +78,9 @@ def task_of(
         return requested or Task.TEXT_EMBEDDING
     fitting = [task for task, form in FORMS.items() if _fits(form, names, config)]
     if not fitting:
+        kinds = [_kind_of(name, config) for name in names]
+        fitting = [task for task, form in FORMS.items() if _fits(form, kinds, config)]
+    if not fitting:
         known = " and ".join(Task)
         raise VersionError(f"the architecture is {', '.join(names)}; only {known} are served")
     marked = Task.TEXT_RANKING if cross_encoder else None
@@ -100,6 +103,17 @@ def task_of(
             f"spec.task is {Task.TEXT_RANKING} serves it, for pairs of texts"
         )
     return found
+
+
+def _kind_of(architecture: str, config: Json) -> str:
+    """An architecture; one of own code as the class of transformers that loads it (auto_map)."""
+    mapped = config.get("auto_map")
+    loaders = [
+        str(loader)
+        for loader, code in (mapped.items() if isinstance(mapped, Mapping) else ())
+        if str(loader).startswith("AutoModel") and str(code).rpartition(".")[2] == architecture
+    ]
+    return max(loaders, key=len, default=architecture)  # one with a head, if there is one
 
 
 def _fits(form: TaskForm, names: Sequence[str], config: Json) -> bool:

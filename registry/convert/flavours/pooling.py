@@ -48,7 +48,7 @@ def read_pooling(folder: Path) -> tuple[Path, Pooling]:
         kind, module_folder = _kind(module), _folder_of(folder, module)
         if kind in _TRANSFORMERS and module is entries[0]:
             transformer = module_folder
-        elif kind in {"Pooling", "SpladePooling"} and not sided:
+        elif kind in {"Pooling", "SpladePooling"} and not (sided or dense or normalise):
             modes = _modes(kind, _config(module_folder, kind))
         elif kind == "Dense" and not normalise:
             dense.append(_dense(module_folder, sided=sided))

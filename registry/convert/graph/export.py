@@ -25,7 +25,7 @@ from registry.convert.flavours.original import OriginalTextModel, Reader, Tokeni
 from registry.convert.flavours.sentences import CROSS_ENCODER, MULTI_VECTOR_ENCODER
 from registry.convert.flavours.unserved import MERGE, require_texts
 from registry.convert.forms import FORMS, MEAN, SPLADE
-from registry.convert.graph import last_end
+from registry.convert.graph import last_end, own_code
 
 log = logging.getLogger(__name__)
 
@@ -93,16 +93,36 @@ def load(
     torch.set_num_threads(threads)
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    options: dict[str, Any] = {"attn_implementation": "eager"}  # its parts can be fused again
+    options: dict[str, Any] = {
+        "attn_implementation": "eager",  # its parts can be fused again
+        "dtype": torch.float32,  # or all weights are rounded to what the first of them is in
+    }
     if not allow_pickle:
         options["use_safetensors"] = True
+    if not allow_remote_code:
+        return _load(original, options, (), allow_remote_code=False)
+    with own_code.loading(original.folder) as lacking:
+        return _load(original, options, lacking, allow_remote_code=True)
+
+
+def _load(
+    original: OriginalTextModel,
+    options: dict[str, Any],
+    lacking: Sequence[str],
+    *,
+    allow_remote_code: bool,
+) -> TorchModel:
+    """As ``load``; ``lacking`` holds weights that the files lack, once own code is loaded."""
+    import transformers  # noqa: PLC0415
+
     try:
         if original.loaded_by:
-            return _load_sentences(original, options, allow_remote_code=allow_remote_code)
+            return _load_sentences(original, options, lacking, allow_remote_code=allow_remote_code)
         form = FORMS[original.task]
         loader = form.encoder_decoder if is_encoder_decoder(original) else form.loader
         kind = getattr(transformers, loader or form.loader)
-        network = _whole(kind, original.folder, {**options, "trust_remote_code": allow_remote_code})
+        by_itself = {**options, "trust_remote_code": allow_remote_code}
+        network = _whole(kind, original.folder, by_itself, lacking)
         tokenizer = None
         if not (form.generates and marian.has_files(original.tokenizer)):
             tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -117,7 +137,12 @@ def load(
     return TorchModel(network.float().eval(), None, tokenizer)
 
 
-def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: ANN401
+def _whole(
+    kind: Any,  # noqa: ANN401
+    folder: Path,
+    options: dict[str, Any],
+    lacking: Sequence[str],
+) -> Any:  # noqa: ANN401
     """A network of transformers all of whose weights the files have.
 
     transformers makes up those that are missing, by chance, and leaves out those that it does not
@@ -146,7 +171,8 @@ def _whole(kind: Any, folder: Path, options: dict[str, Any]) -> Any:  # noqa: AN
             "the model with the configuration that it was trained with"
         )
     unread = () if "For" in kind.__name__ else _UNREAD
-    if missing := sorted(each for each in found["missing_keys"] if not each.startswith(unread)):
+    lost = {*found["missing_keys"], *lacking}
+    if missing := sorted(each for each in lost if not each.startswith(unread)):
         names = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise VersionError(
             f"the checkpoint lacks weights that {type(network).__name__} answers with: {names}"
@@ -185,7 +211,11 @@ def is_encoder_decoder(original: OriginalTextModel) -> bool:
 
 
 def _load_sentences(
-    original: OriginalTextModel, options: dict[str, Any], *, allow_remote_code: bool
+    original: OriginalTextModel,
+    options: dict[str, Any],
+    lacking: Sequence[str],
+    *,
+    allow_remote_code: bool,
 ) -> TorchModel:
     try:
         import sentence_transformers  # noqa: PLC0415
@@ -194,6 +224,7 @@ def _load_sentences(
         raise ExportMissingError("sentence-transformers is not installed") from error
     folder = transformer_folder(original)
     by_itself = {**options, "trust_remote_code": allow_remote_code}
+    del by_itself["dtype"]  # its weights are not used
     try:
         sentences = getattr(sentence_transformers, original.loaded_by)(
             str(original.folder),
@@ -204,7 +235,7 @@ def _load_sentences(
         )
     except (ValueError, RuntimeError):
         # What does not fit is said better here.
-        _whole(getattr(transformers, FORMS[original.task].loader), folder, by_itself)
+        _whole(getattr(transformers, FORMS[original.task].loader), folder, by_itself, lacking)
         raise
     if ATTENTION_MASK not in getattr(sentences.tokenizer, "model_input_names", ()):
         raise VersionError(
@@ -213,7 +244,7 @@ def _load_sentences(
         )
     sentences = sentences.float().eval()
     # The library does not say what was missing: the weights are looked at once more, and let go.
-    _whole(type(sentences.transformers_model), folder, by_itself)
+    _whole(type(sentences.transformers_model), folder, by_itself, lacking)
     return TorchModel(sentences.transformers_model, sentences, sentences.tokenizer)
 
 
@@ -257,7 +288,8 @@ def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
         # Tracing warns of every branch that it follows; parity is what proves the result.
         warnings.simplefilter("ignore")
         module = Positional().eval()
-        try:
+
+        def trace() -> None:
             torch.onnx.export(
                 module,
                 example,
@@ -268,11 +300,39 @@ def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
                 opset_version=OPSET,
                 dynamo=False,
             )
+
+        try:
+            trace()
         except MemoryError:
             raise
-        except Exception as tracing:  # noqa: BLE001  # whatever it is, there is another way
-            log.info("tracing failed, exporting the program", extra={"reason": str(tracing)})
-            _by_program(module, example, names, output, path)
+        except Exception as tracing:  # whatever it is, there is another way
+            why = str(tracing)
+            if "tuple" in why and not getattr(loaded.network.config, "return_dict", True):
+                raise VersionError(
+                    f"{CONFIG} says return_dict false, with which {type(loaded.network).__name__} "
+                    "fails in its own library: take it out, it changes no answer"
+                ) from tracing
+            log.info("tracing failed, exporting another way", extra={"reason": why})
+            whole = (module, example, names, output, path)
+            if "Complex" in why:
+                _in_pairs(loaded.network, trace, lambda: _by_program(*whole))
+            else:
+                _by_program(*whole)
+
+
+def _in_pairs(network: Any, *ways: Callable[[], None]) -> None:  # noqa: ANN401
+    """Exports in the first way that takes pairs of real numbers in place of complex ones."""
+    from registry.convert.graph.complex_pairs import as_pairs  # noqa: PLC0415 - it needs torch
+
+    with as_pairs(network):
+        for way in ways[:-1]:
+            try:
+                return way()
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001  # there is another way
+                log.info("tracing pairs failed", extra={"reason": str(error)})
+        return ways[-1]()
 
 
 def _by_program(
@@ -357,7 +417,9 @@ def _of_sentences(
     """By the library's own call, which puts the usual prompt before each text."""
     import torch  # noqa: PLC0415
 
-    options = {"batch_size": 8, "show_progress_bar": False}
+    # Padding on the left moves the positions of some networks: a text alone has its own answer.
+    alone = getattr(sentences.tokenizer, "padding_side", "right") == "left"
+    options = {"batch_size": 1 if alone else 8, "show_progress_bar": False}
     if type(sentences).__name__ == MULTI_VECTOR_ENCODER:
         return _of_sides(sentences, texts, pairs or (), max_tokens=max_tokens)
     sentences.max_seq_length = max_tokens
@@ -432,7 +494,16 @@ def reader_of(loaded: TorchModel, *, max_tokens: int, side: str = "") -> Reader:
             found = {name: rows[0] for name, rows in batch.items()}
         return TokenisedRow(list(found[INPUT_IDS]), list(found[TOKEN_TYPE_IDS]) if typed else None)
 
-    return read
+    def told(text: str, pair: str | None) -> TokenisedRow:
+        try:
+            return read(text, pair)
+        except (VersionError, MemoryError):
+            raise
+        except Exception as error:  # of a library in Rust, which has one class for all
+            why = f"{text[:40]!r}: {first_line(error)}"
+            raise VersionError(f"the version's own tokeniser fails on the text {why}") from error
+
+    return told
 
 
 def special_tokens_of(loaded: TorchModel) -> tuple[str, ...]:
@@ -447,7 +518,7 @@ def special_tokens_of(loaded: TorchModel) -> tuple[str, ...]:
 
 
 def _one(loaded: TorchModel, task: Task, tensors: Any) -> NDArray[np.float32]:  # noqa: ANN401
-    result = loaded.network(**tensors)
+    result = loaded.network(**tensors, return_dict=True)
     form = FORMS[task]
     values = _values(result, task)
     if form.pooling:  # a plain folder; there is no padding here

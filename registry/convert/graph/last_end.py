@@ -31,7 +31,8 @@ def by_place(network: Any) -> Any:  # noqa: ANN401
                 options["decoder_input_ids"] = network._shift_right(input_ids)  # noqa: SLF001
             body = network.transformer if hasattr(network, "transformer") else network.model
             states = body(input_ids, **options)[0]
-            ends = (input_ids == network.config.eos_token_id).to(torch.int64)
+            # Padding may be end tokens too.
+            ends = (input_ids == network.config.eos_token_id).to(torch.int64) * attention_mask
             places = torch.arange(input_ids.shape[1], device=input_ids.device)
             last = (ends * places).amax(dim=1)
             picked = states.gather(1, last[:, None, None].expand(-1, 1, states.shape[-1]))

@@ -17,6 +17,7 @@ from tiny_models import (
 from contracts.tasks import Task
 from registry.convert.errors import VersionError
 from registry.convert.flavours import OriginalTextModel, Pooling, PoolingMode, detect
+from registry.convert.flavours.config import task_of
 from registry.convert.flavours.detect import is_pickle
 from registry.convert.flavours.original import OriginalSides
 from registry.convert.flavours.unserved import require_texts
@@ -134,6 +135,32 @@ def test_without_a_config_the_graphs_metadata_names_the_labels(
     tmp_path: Path, metadata: dict[str, object]
 ) -> None:
     assert detect(bare_graph(tmp_path, classifier(), **metadata)).labels == ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "loaders", "task"),
+    [
+        ("NeoBERTLMHead", ["AutoModelForMaskedLM"], Task.TEXT_EMBEDDING),
+        ("NeoBERT", ["AutoModel"], Task.TEXT_EMBEDDING),
+        ("Ranker", ["AutoModel", "AutoModelForSequenceClassification"], Task.TEXT_CLASSIFICATION),
+        # A name that says it by itself is believed first, whatever else loads its class.
+        ("InternLM2ForCausalLM", ["AutoModel", "AutoModelForCausalLM"], Task.TEXT_GENERATION),
+        ("OwnForSequenceClassification", ["AutoModel"], Task.TEXT_CLASSIFICATION),
+        ("OwnModel", ["AutoModelForSequenceClassification"], Task.TEXT_EMBEDDING),
+    ],
+)
+def test_an_architecture_of_own_code_is_what_the_class_that_loads_it_is(
+    architecture: str, loaders: list[str], task: Task
+) -> None:
+    mapped = {"AutoConfig": "m.Config", **dict.fromkeys(loaders, f"m.{architecture}")}
+    labels = {"id2label": {"0": "bad", "1": "good"}}
+    config = {"architectures": [architecture], "auto_map": mapped, **labels}
+    assert task_of(config, None) is task
+    if architecture in {"NeoBERT", "NeoBERTLMHead", "Ranker"}:
+        wrong: tuple[Any, ...] = ({"AutoModel": 3}, [], None, "AutoModel")
+        for hostile in wrong:
+            with pytest.raises(VersionError, match="the architecture is"):
+                task_of({**config, "auto_map": hostile}, None)
 
 
 def test_a_graph_that_nothing_says_the_task_of_is_refused_unless_the_endpoint_does(
@@ -331,7 +358,8 @@ def test_a_whole_pair_is_a_character_like_any_other(tmp_path: Path) -> None:
         (MODULES, {}, "no Pooling"),
         ([{**MODULES[0], "path": "../.."}], {}, "outside"),
         ([MODULES[1], NORMALIZE], {"pooling_mode": "mean"}, "does not begin with a Transformer"),
-        ([NORMALIZE, *MODULES[::-1]], {"pooling_mode": "mean"}, "Transformer that can't be part"),
+        ([NORMALIZE, *MODULES[::-1]], {"pooling_mode": "mean"}, "Pooling that can't be part"),
+        ([MODULES[0], NORMALIZE, MODULES[1]], {"pooling_mode": "mean"}, "in this order"),
         ([], {}, "does not begin with a Transformer"),
         ([*MODULES, MODULES[0]], {"pooling_mode": "mean"}, "module Transformer that can't be"),
         (SPLADE, {"pooling_strategy": "sum"}, "sparse pooling by sum with relu"),

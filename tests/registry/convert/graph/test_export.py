@@ -278,7 +278,7 @@ def test_an_encoder_that_brings_its_code_is_served_if_the_operator_allows_it(
     libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
 ) -> None:
     write_own_code(libraries, fake.root / "v", "Alibi")
-    own_architectures.write(libraries, fake.root / "v", "Alibi")
+    own_architectures.write(fake.root / "v", "Alibi", "AlibiModel")
     manifest = converted(fake, tmp_path, own_code=True, precision=Precision.FP32)
     assert manifest.parity is not None
     assert manifest.parity.texts > 100
@@ -288,8 +288,8 @@ def test_an_encoder_that_brings_its_code_is_served_if_the_operator_allows_it(
 def test_what_no_graph_can_hold_is_said_in_one_line(
     libraries: tuple[Any, Any], fake: FakeMlflow, tmp_path: Path
 ) -> None:
-    write_own_code(libraries, fake.root / "v", "Neo")
-    own_architectures.write(libraries, fake.root / "v", "Neo")
+    write_own_code(libraries, fake.root / "v", "Exponent")
+    own_architectures.write(fake.root / "v", "Exponent", "ExponentForSequenceClassification")
     with pytest.raises(VersionError, match=r"ONNX: it computes with complex numbers") as refused:
         converted(fake, tmp_path, own_code=True)
     assert "\n" not in refused.value.reason

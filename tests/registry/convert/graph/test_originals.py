@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from registry.convert.errors import VersionError
 from registry.convert.flavours import detect
 from registry.convert.flavours.config import OFFSET_POSITIONS
 from registry.convert.graph import engine_form, export, last_end
+from registry.convert.graph.own_code import stand_in
 from registry.convert.parity.engine import GraphEngine
 from registry.convert.steps import encode_texts, load_original
 
@@ -99,6 +101,120 @@ def test_texts_with_end_tokens_do_not_break_their_neighbours(
     together = GraphEngine(model, threads=1).rows(rows, range(4), 16)
     alone = export.originals(loaded, original.task, asked.texts, max_tokens=64)
     np.testing.assert_allclose(np.concatenate(together), alone, atol=1e-5)
+
+
+def test_padding_by_end_tokens_does_not_move_a_rows_last_end(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    bart = tried("BartForSequenceClassification")
+    ends = replace(bart, config={**bart.config, "pad_token_id": bart.config["eos_token_id"]})
+    tried_models.write(ends, tmp_path / "v")
+    original = detect(tmp_path / "v")
+    loaded, built, _ = load_original(request(tmp_path), original)
+    export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
+    model = engine_form.finish(engine_form.load(tmp_path / "m.onnx"), original.task, None)
+    asked = texts.EvaluationTexts(("a film", "no", "a film that nobody has seen yet"), "", own=True)
+    rows = encode_texts(asked, built, engine_form.inputs_of(model))
+    together = GraphEngine(model, threads=1).rows(rows, range(3), 16)
+    alone = export.originals(loaded, original.task, asked.texts, max_tokens=64)
+    np.testing.assert_allclose(np.concatenate(together), alone, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["BartForSequenceClassification", "T5ForSequenceClassification"]
+)
+def test_a_config_with_which_the_library_itself_fails_is_named(
+    libraries: tuple[Any, Any], tmp_path: Path, architecture: str
+) -> None:
+    folder = tmp_path / "v"
+    tried_models.write(tried(architecture), folder)
+    said = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", {**said, "return_dict": False})
+    original = detect(folder)
+    loaded, _, _ = load_original(request(tmp_path), original)
+    with pytest.raises(VersionError, match=r"return_dict false, with which .* fails in its own"):
+        export.to_onnx(loaded, original.task, tmp_path / "m.onnx")
+
+
+def test_padding_on_the_left_does_not_make_answers_depend_on_their_company(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    """In a batch it moves the positions of a BERT, in its own library too."""
+    folder = tmp_path / "v"
+    tried_models.write(tried("BertForMaskedLM"), folder)
+    file = folder / "tokenizer_config.json"
+    write_json(file, {**json.loads(file.read_text()), "padding_side": "left"})
+    original = detect(folder)
+    loaded, _, _ = load_original(request(tmp_path), original)
+    asked = ["a film", "a film that nobody has seen yet, and that everybody talks about"]
+    assert loaded.tokenizer.padding_side == "left"
+    together = export.originals(loaded, original.task, asked, max_tokens=64)
+    alone = [export.originals(loaded, original.task, [each], max_tokens=64) for each in asked]
+    np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-6)
+
+
+def test_a_tokeniser_that_fails_on_a_text_is_told_of(
+    libraries: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its library raises plain exceptions, of an unknown token that the vocabulary lacks."""
+    folder = tmp_path / "v"
+    tried_models.write(tried("NomicBertModel"), folder)
+    loaded, _, _ = load_original(request(tmp_path), detect(folder))
+
+    def fail(*_: object) -> None:
+        raise Exception("WordPiece error: Missing [UNK] token")
+
+    monkeypatch.setattr(loaded.sentences, "preprocess", fail)
+    read = export.reader_of(loaded, max_tokens=8)
+    with pytest.raises(VersionError, match=r"own tokeniser fails on the text 'ꙮ': .*Missing"):
+        read("ꙮ", None)
+
+
+def test_weights_are_not_rounded_to_what_the_first_of_them_is_in(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    torch, _ = libraries
+    folder = tmp_path / "v"
+    tried_models.write(tried("T5EncoderModel"), folder)
+    said = json.loads((folder / "config.json").read_text())
+    write_json(folder / "config.json", {**said, "dtype": "bfloat16"})
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    halved = next(iter(weights))
+    weights[halved] = weights[halved].to(torch.bfloat16)
+    save_file(weights, file, {"format": "pt"})
+    loaded, _, _ = load_original(request(tmp_path), detect(folder))
+    (dense,) = (part for part in loaded.sentences if hasattr(part, "linear"))
+    exact = load_file(next(folder.glob("*_Dense/model.safetensors")))["linear.weight"]
+    torch.testing.assert_close(dense.linear.weight, exact, rtol=0, atol=0)
+    found = loaded.network.state_dict()
+    for name, weight in weights.items():
+        torch.testing.assert_close(found[name], weight.float(), rtol=0, atol=0)
+
+
+def test_tables_that_own_code_computes_are_computed_and_not_what_memory_held(
+    libraries: tuple[Any, Any], tmp_path: Path
+) -> None:
+    """transformers 5 leaves them as the memory was, in the original and in its copy."""
+    from safetensors.torch import load_file
+
+    torch, transformers = libraries
+    folder = tmp_path / "v"
+    tried_models.write(tried("NeoBERTForSequenceClassification"), folder)
+    own: dict[str, Any] = {"trust_remote_code": True}
+    with stand_in(folder):
+        config = transformers.AutoConfig.from_pretrained(folder, **own)
+        network = transformers.AutoModelForSequenceClassification.from_config(config, **own)
+    network.load_state_dict(load_file(folder / "model.safetensors"))
+    asked = request(tmp_path).model_copy(update={"allow_remote_code": True})
+    loaded, _, _ = load_original(asked, detect(folder, allow_remote_code=True))
+    given = loaded.tokenizer(["a fine film", "no"], return_tensors="pt", padding=True)
+    with torch.no_grad():
+        right, found = network.eval()(**given).logits, loaded.network(**given).logits
+    np.testing.assert_allclose(found, right, atol=1e-6)
+    assert loaded.network.model.turns.abs().mean() == pytest.approx(1.0)
 
 
 def test_a_tokeniser_that_the_library_makes_again_is_served_as_the_library_makes_it(
