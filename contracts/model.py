@@ -72,9 +72,11 @@ def endpoint_name(registered_model: str) -> str:
 
     Of a workspace's model both names can be told apart: without one, no name has ``--``.
     """
-    name, workspace = _slug(name_within(registered_model)), workspace_of(registered_model)
-    whole = f"{workspace.lower()}--{name}" if workspace else name
-    return whole[:63].strip("-") or "model"
+    workspace = workspace_of(registered_model)
+    if not ENDPOINT_NAME.fullmatch(workspace):  # as MLflow has it no other
+        workspace = _slug(workspace)
+    name = _slug(name_within(registered_model)) or "model"
+    return (f"{workspace}--{name}" if workspace else name)[:63].strip("-")
 
 
 def _slug(text: str) -> str:

@@ -83,7 +83,9 @@ class MlflowConnection:
             raise SourceUnavailableError(f"MLflow's address must begin with http, not {uri}")
         self.uri = uri.rstrip("/")
         self._timeout = timeout_seconds
-        self._sources = tuple(each.replace("{workspace}", workspace) for each in sources)
+        # Without a workspace's name such a URL would hold those of all.
+        named = (each for each in sources if workspace or "{workspace}" not in each)
+        self._sources = tuple(each.replace("{workspace}", workspace) for each in named)
         self.workspace = workspace
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="mlflow")
         # The client takes whole seconds, only from its environment.

@@ -137,6 +137,7 @@ def projection(endpoints: Iterable[ModelEndpoint], alias_models: Sequence[str] =
             for endpoint in every
             if endpoint.spec.rollout.alias
             and endpoint.status.stable is not None
+            and endpoint.status.stable.model == endpoint.spec.model
             and endpoint.name not in refusals
         ),
         evidence=tuple(item for endpoint in every for item in _evidence(endpoint)),
@@ -205,6 +206,8 @@ def _not_allowed(model: str, alias: str) -> str:
 
 def _tags(endpoint: ModelEndpoint) -> Iterable[VersionTags]:
     status, waits, spaces = endpoint.status, _waits(endpoint), _spaces(endpoint.status)
+    if status.stable is not None and status.stable.model != endpoint.spec.model:
+        return  # numbers of its status are another model's
     last = {line.version: line for line in status.history}
     for version, line in last.items():
         phase = _phase(status, line)
@@ -254,7 +257,9 @@ def _evidence(endpoint: ModelEndpoint) -> Iterable[ShownRollout]:
     found: dict[str, ShownRollout] = {}
     status = endpoint.status
     for state in (status.last_rollout, status.rollout):
-        if state is not None and (state.promoted_at is not None or state.ended_at is not None):
+        if state is None or state.candidate.model != endpoint.spec.model:
+            continue
+        if state.promoted_at is not None or state.ended_at is not None:
             found[state.candidate.version] = ShownRollout(endpoint, state)
     return found.values()
 

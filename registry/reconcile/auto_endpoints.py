@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from contracts.endpoint import EndpointSpec, Metadata, ModelEndpoint
-from contracts.model import endpoint_name
+from contracts.model import endpoint_name, name_within
 
 _SUFFIX_CHARACTERS = 8
 _LONGEST_BASE = 63 - 1 - _SUFFIX_CHARACTERS
@@ -40,7 +40,7 @@ def missing_endpoints(
         # One that can't be read may be this model's.
         if not taken.isdisjoint((endpoint_name(model), suffixed_name(model))):
             continue
-        says_something = _SAYS_SOMETHING.search(model.lower())
+        says_something = _SAYS_SOMETHING.search(name_within(model).lower())
         name = endpoint_name(model) if says_something else suffixed_name(model)
         if name in names:
             name = suffixed_name(model)

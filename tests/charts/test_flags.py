@@ -162,6 +162,13 @@ def test_whoever_reads_endpoints_for_serving_is_told_the_ceilings() -> None:
         (
             [
                 'mlflow.url="https://m.example.com"',
+                'packages.storeUrl="mlflow-artifacts+https://m.example.com/headrace/packages"',
+            ],
+            "name a store in packages.storeUrl",
+        ),
+        (
+            [
+                'mlflow.url="https://m.example.com"',
                 'packages.storeUrl="s3://packages/headrace"',
                 'mlflow.sources=["s3://models/{workspace}", "s3://models/mlflow"]',
             ],

@@ -72,7 +72,7 @@
 {{- if not $values.mlflow.url -}}
 {{- fail "\n\nmlflow.workspaces are those of your own MLflow, which mlflow.url must name: the embedded one has none." -}}
 {{- end -}}
-{{- if not $values.packages.storeUrl -}}
+{{- if or (not $values.packages.storeUrl) (hasPrefix "mlflow-artifacts+" $values.packages.storeUrl) -}}
 {{- fail "\n\nThe packages of all mlflow.workspaces would lie in one of them, where its team could read them: name a store in packages.storeUrl." -}}
 {{- end -}}
 {{- range $_, $source := $values.mlflow.sources -}}

@@ -8,6 +8,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -39,6 +40,8 @@ def _built_in_memory() -> Iterator[list[str]]:
     compute their tables again; those of other code stay whatever the memory held. So these are
     built with memory here.
 
+    Weights are read into the parameters that the code made, whatever else of it holds them.
+
     Raises:
         VersionError: a table is another each time.
     """
@@ -49,24 +52,31 @@ def _built_in_memory() -> Iterator[list[str]]:
     contexts = base.get_init_context.__func__
     move = base._move_missing_keys_from_meta_to_device  # noqa: SLF001 - there is no other way
     lacking: list[str] = []
-    asked: list[Callable[[], Any]] = []  # builds the network once more
+    asked: list[_Built] = []
 
     def contexts_in_memory(kind: Any, *given: Any, **further: Any) -> list[Any]:  # noqa: ANN401
         found = contexts(kind, *given, **further)
         if _is_of_library(kind):
             return list(found)
-        return [*(it for it in found if not isinstance(it, torch.device)), _noted(kind, asked)]
+        in_memory = (each for each in found if not isinstance(each, torch.device))
+        return [*in_memory, _noted(base, kind, asked)]
 
     def kept(network: Any, missing: Any, *given: Any, **further: Any) -> None:  # noqa: ANN401
-        before = {} if _is_of_library(type(network)) else _tables(network, missing)
-        move(network, missing, *given, **further)
         if _is_of_library(type(network)):
+            move(network, missing, *given, **further)
             return
-        weights = dict(network.named_parameters())
-        lacking.extend(missing & weights.keys() - network.all_tied_weights_keys.keys())
-        again = _tables(asked.pop()(), missing)
+        built, before = asked.pop(), _tables(network, missing)
+        tied = network.all_tied_weights_keys.keys()
+        others = {*before, *missing, *tied}
+        weights = {name: each for name, each in built.weights.items() if name not in others}
+        _read_into(network, weights)
+        move(network, missing, *given, **further)
+        lacking.extend(missing & dict(network.named_parameters()).keys() - tied)
+        places = {_storage(each) for each in weights.values()}
+        again = _tables(built.again(), missing)
         for name, value in before.items():
-            if name not in again or not _same(value, again[name]):
+            same = name in again and _same(value, again[name])
+            if not same and _storage(value) not in places:
                 raise VersionError(f"{type(network).__name__} has a table {name}, {_ANEW}")
             module, _, attribute = name.rpartition(".")
             setattr(network.get_submodule(module), attribute, value)
@@ -84,22 +94,74 @@ def _is_of_library(kind: Any) -> bool:  # noqa: ANN401 - a class
     return bool(kind.__module__.startswith("transformers."))
 
 
+@dataclass(frozen=True)
+class _Built:
+    """What a network's code made: parameters and buffers by name, and how to build it again."""
+
+    weights: Mapping[str, Any]
+    again: Callable[[], Any]
+
+
 @contextmanager
-def _noted(kind: Any, asked: list[Callable[[], Any]]) -> Iterator[None]:  # noqa: ANN401 - a class
-    """Notes with what the next network of a class is built."""
+def _noted(base: Any, kind: Any, asked: list[_Built]) -> Iterator[None]:  # noqa: ANN401 - classes
+    """Notes what the next network of a class makes, and with what it is built."""
+    import torch  # noqa: PLC0415
+
     first = kind.__init__
 
     def init(self: Any, config: Any, *given: Any, **options: Any) -> None:  # noqa: ANN401
         kind.__init__ = first
-        unused = copy.deepcopy(config)  # code may change its own
-        asked.append(lambda: kind(copy.deepcopy(unused), *given, **options))
-        first(self, config, *given, **options)
+        unused, used = copy.deepcopy(config), torch.get_default_dtype()  # code may change its own
+
+        def again() -> Any:  # noqa: ANN401
+            usual = torch.get_default_dtype()
+            torch.set_default_dtype(used)
+            try:
+                with _without_chance(base):
+                    return kind(copy.deepcopy(unused), *given, **options)
+            finally:
+                torch.set_default_dtype(usual)
+
+        with _without_chance(base):
+            first(self, config, *given, **options)
+        asked.append(_Built({**dict(self.named_parameters()), **dict(self.named_buffers())}, again))
 
     kind.__init__ = init
     try:
         yield
     finally:
         kind.__init__ = first
+
+
+@contextmanager
+def _without_chance(base: Any) -> Iterator[None]:  # noqa: ANN401 - the class of all networks
+    """Leaves out what transformers leaves out of networks without memory: their first weights."""
+    first = base.init_weights
+    base.init_weights = lambda _network: None
+    try:
+        yield
+    finally:
+        base.init_weights = first
+
+
+def _read_into(network: Any, made: Mapping[str, Any]) -> None:  # noqa: ANN401 - a module of torch
+    """Puts loaded weights into the tensors that the code made, which it may hold elsewhere too."""
+    import torch  # noqa: PLC0415
+
+    for name, own in made.items():
+        module, _, attribute = name.rpartition(".")
+        holder = network.get_submodule(module)
+        loaded = getattr(holder, attribute)
+        if loaded is own or loaded.shape != own.shape:
+            continue
+        with torch.no_grad():
+            own.copy_(loaded)
+        own._is_hf_initialized = True  # noqa: SLF001 - or transformers would make it up
+        setattr(holder, attribute, own)
+
+
+def _storage(tensor: Any) -> int:  # noqa: ANN401
+    return int(tensor.untyped_storage().data_ptr())
 
 
 def _tables(network: Any, missing: Any) -> Mapping[str, Any]:  # noqa: ANN401 - a module of torch

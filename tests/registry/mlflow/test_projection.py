@@ -219,3 +219,15 @@ def test_a_retried_versions_last_verdict_counts() -> None:
     assert only.state.id == "first"
     (only,) = projection([with_rollouts(state(id="again", promoted_at=7.0), back)]).evidence
     assert only.state.id == "again"
+
+
+def test_a_model_is_told_nothing_of_the_versions_of_another_that_the_endpoint_had_before() -> None:
+    """Their numbers are the same, and a workspace of another team may be told of them."""
+    done = state(promoted_at=3.0, ended_at=4.0, outcome=Outcome.SETTLED)
+    before = serving(line("1", Phase.SERVING))
+    status = before.status.model_copy(update={"last_rollout": done})
+    spec = before.spec.model_copy(update={"model": "team-b/m"})
+    now = before.model_copy(update={"spec": spec, "status": status})
+    found = projection([now], ALL)
+    assert (found.tags, found.aliases, found.evidence) == ((), (), ())
+    assert projection([before.model_copy(update={"status": status})], ALL).evidence

@@ -43,6 +43,20 @@ def test_a_model_whose_name_is_taken_is_served_by_one_with_a_suffix_and_both_say
     assert name_notes([first]) == {}
 
 
+def test_models_of_workspaces_never_want_the_name_of_another() -> None:
+    models = ["a/b", "a-b", "a/b-c", "a-b/c", "a--b/模型", "a/模型"]
+    made = {each.spec.model: each.name for each in missing_endpoints(models, [])}
+    assert len(set(made.values())) == len(models)
+    assert [made[each] for each in ("a/b", "a-b", "a/b-c", "a-b/c")] == [
+        "a--b",
+        "a-b",
+        "a--b-c",
+        "a-b--c",
+    ]
+    assert made["a--b/模型"].startswith("a--b--model-")
+    assert made["a/模型"].startswith("a--model-")
+
+
 def test_names_that_a_url_can_not_have_are_told_apart() -> None:
     made = missing_endpoints(["модель", "模型", "model"], [])
     assert {each.name: each.spec.model for each in made} == {

@@ -50,7 +50,7 @@ def load(folder: Path, name: str, *, init: str, before: str = "", **options: Any
     torch.full((1000,), torch.nan)  # what memory holds
     with own_code.loading(folder) as lacking:
         network = AutoModel.from_pretrained(folder, trust_remote_code=True, **options)
-    assert torch.equal(network.linear.weight, weights["linear.weight"])
+    assert torch.equal(network.linear.weight.float(), weights["linear.weight"])
     return network, lacking
 
 
@@ -89,12 +89,49 @@ def test_a_table_is_made_of_what_the_code_is_given(tmp_path: Path) -> None:
     ("name", "init"),
     [
         ("chance", 'self.register_buffer("table", torch.randn(8), persistent=False)'),
-        ("weights", "self.table = self.linear.weight.data"),
+        ("weights", "self.table = self.linear.weight.data.abs()"),
     ],
 )
 def test_a_table_by_chance_is_refused_by_its_name(tmp_path: Path, name: str, init: str) -> None:
     with pytest.raises(VersionError, match="Own has a table table, which no file holds"):
         load(tmp_path / "v", f"own_by_{name}", init=init)
+
+
+@pytest.mark.parametrize(
+    ("name", "init"),
+    [
+        ("data", "self.held = self.linear.weight.data"),
+        ("buffer_of", 'self.register_buffer("held", self.linear.weight.data, persistent=False)'),
+        ("list", "self.held_in = [self.linear.weight]"),
+        ("function", "w = self.linear.weight; self.of = lambda: w"),
+    ],
+)
+def test_what_else_holds_weights_holds_the_loaded_ones(
+    tmp_path: Path, name: str, init: str
+) -> None:
+    network, lacking = load(tmp_path / "v", f"own_alias_{name}", init=init)
+    held = [
+        *getattr(network, "held_in", ()),
+        *(found for found in (getattr(network, "held", None),) if found is not None),
+        *(function() for function in (getattr(network, "of", None),) if function is not None),
+    ]
+    assert len(held) == 1
+    assert torch.equal(held[0], torch.ones(4, 4))
+    assert lacking == []
+
+
+def test_a_table_of_half_precision_is_the_same_each_time(tmp_path: Path) -> None:
+    made = 'self.register_buffer("table", torch.ones(8) * 0.1, persistent=False)'
+    network, _ = load(tmp_path / "v", "own_half", init=made, dtype=torch.bfloat16)
+    assert network.table.dtype is torch.bfloat16
+    assert torch.get_default_dtype() is torch.float32
+
+
+def test_first_weights_that_loading_leaves_out_are_left_out(tmp_path: Path) -> None:
+    """Code may read what its configuration has not: transformers never comes there."""
+    before = "def _init_weights(self, module): self.config.no_such_field"
+    network, _ = load(tmp_path / "v", "own_first", init=f"self.table = {TABLE}", before=before)
+    torch.testing.assert_close(network.table, torch.arange(8).float() / 10.0)
 
 
 def test_weights_that_the_code_would_not_miss_are_told_of(tmp_path: Path) -> None:
