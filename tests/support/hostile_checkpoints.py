@@ -94,6 +94,8 @@ def judged(tried: Tried, folder: Path, work: Path) -> Outcome:
             ours = by_headrace(folder, work)
     except ConversionError as error:
         reason = str(error)
+        if "library breaks off" in reason:  # and would end this process
+            return Outcome("refused by both", reason)
         try:
             by_library(tried, folder, _USUAL_LENGTH)
         except UndefinedError:

@@ -35,6 +35,7 @@ from registry.convert.flavours.sentences import (
 from registry.convert.flavours.sides import DOCUMENT, prompts_by_side, read_sides
 from registry.convert.flavours.unserved import (
     refuse_adapters,
+    refuse_broken_merges,
     refuse_older_colbert,
     refuse_other_inputs,
 )
@@ -254,6 +255,7 @@ def _tokenizer(folder: Path, transformer: Path, others: Iterable[Path]) -> Path:
     for name in _TOKENISER_FILES:
         for candidate in candidates:
             if (candidate / name).is_file():
+                refuse_broken_merges(candidate)
                 return candidate.resolve()
     refuse_other_inputs(transformer, has_tokeniser=False)
     raise TokenizerNotFoundError(

@@ -1,13 +1,15 @@
 """What a version may be that is not served, in words that say what it is and what to do."""
 
+import re
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from contracts.tasks import INPUT_IDS
 from registry.convert.errors import VersionError
-from registry.convert.flavours.config import CONFIG, SENTENCES_CONFIG, read_json
+from registry.convert.flavours.config import CONFIG, SENTENCES_CONFIG, parse_json, read_json
 from registry.convert.flavours.fields import OF_PYLATE
 
+_PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
 _ADAPTER_CONFIG = "adapter_config.json"  # as peft writes it
 MERGE = "merge it (peft: merge_and_unload) and register what save_pretrained writes then"
 # Fields of configurations that models of such inputs have.
@@ -39,6 +41,30 @@ def refuse_adapters(folder: Path, *, has_model: bool) -> None:
             f"model is served without adapters: {MERGE}"
         )
     raise VersionError(f"this is a {kind} adapter of {base}, without that model: {MERGE}")
+
+
+def refuse_broken_merges(tokenizer: Path) -> None:
+    """Refuses pairs of pieces on which the tokenisers' library ends the whole process.
+
+    It cuts the prefix off a pair's second piece, whether that has it or not (tokenizers 0.23).
+
+    Raises:
+        VersionError: the first such pair.
+    """
+    file = tokenizer / "tokenizer.json"
+    if not file.is_file() or not _PREFIX.search(content := file.read_bytes()):
+        return
+    whole = parse_json(content, file.name)
+    model = whole.get("model") if isinstance(whole, dict) else None
+    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
+    for merge in (model.get("merges") or ()) if isinstance(prefix, str) else ():
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if len(pair) == 2 and not str(pair[1]).startswith(prefix):
+            raise VersionError(
+                f"{file.name} says continuing_subword_prefix {prefix!r}, and its merges have "
+                f"pieces without it, such as {pair[1]!r}, at which its library breaks off: take "
+                "it out"
+            )
 
 
 def refuse_older_colbert(folders: Iterable[Path]) -> None:

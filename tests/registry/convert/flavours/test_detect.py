@@ -376,6 +376,21 @@ def test_a_module_that_can_not_be_in_the_graph_is_named(
         detect(sentences(tmp_path / "m", modules, pooling))
 
 
+@pytest.mark.parametrize("merges", [["@@a b"], [["a", "@@b"], ["@@a", "b"]]])
+def test_merges_at_which_the_tokenisers_library_ends_the_process_are_refused(
+    tmp_path: Path, merges: list[Any]
+) -> None:
+    hf_folder(tmp_path)
+    pieces = {each: at for at, each in enumerate(("a", "b", "@@a", "@@b", "a@@b"))}
+    model = {"type": "BPE", "vocab": pieces, "merges": merges, "continuing_subword_prefix": "@@"}
+    write_json(tmp_path / "tokenizer.json", {"model": model})
+    with pytest.raises(VersionError, match=r"continuing_subword_prefix '@@'.*such as 'b'"):
+        detect(tmp_path)
+    model["merges"] = [["a", "@@b"], ["@@a", "@@b"]]
+    write_json(tmp_path / "tokenizer.json", {"model": model})
+    assert detect(tmp_path).task is Task.TEXT_CLASSIFICATION
+
+
 def test_a_prompt_lowercasing_and_a_shorter_limit_are_read(tmp_path: Path) -> None:
     sentences(tmp_path, MODULES, {"pooling_mode": "mean"})
     write_json(
