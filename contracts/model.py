@@ -59,7 +59,7 @@ def name_within(model: str) -> str:
     return model.rpartition("/")[2]
 
 
-def qualified(workspace: str, name: str) -> str:
+def qualify(workspace: str, name: str) -> str:
     """A model's name outside of its workspace; ``workspace`` may be empty."""
     return f"{workspace}/{name}" if workspace else name
 

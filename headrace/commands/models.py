@@ -9,7 +9,7 @@ import httpx
 import typer
 
 from contracts.endpoint import Arm, ModelEndpoint, Phase
-from contracts.model import qualified
+from contracts.model import qualify
 from headrace import home as homes
 from headrace.commands.layout import TableRow, TableRows, rows, sentences
 from headrace.commands.output import console, print_json, slow
@@ -57,7 +57,7 @@ def models(
     mlflow = mlflow_uri or _mlflow_of(place)
     with slow(f"MLflow at {mlflow} has {_TIMEOUT_SECONDS:g} s to answer"):
         registered = [
-            (qualified(workspace, model), version)
+            (qualify(workspace, model), version)
             for workspace in mlflow_workspace or [""]
             for model, version in _list_registered(mlflow, workspace)
         ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from contracts.model import name_within, qualified
+from contracts.model import name_within, qualify
 from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.client import MlflowConnection
 
@@ -120,7 +120,7 @@ class RunArtifacts(Protocol):
 class MlflowRegistry:
     """An MLflow server, as ``ModelRegistry`` and as ``RunArtifacts``.
 
-    Models of a connection's workspace are named with it (``contracts.model.qualified``).
+    Models of a connection's workspace are named with it (``contracts.model.qualify``).
     """
 
     def __init__(self, server: MlflowConnection) -> None:
@@ -128,7 +128,7 @@ class MlflowRegistry:
 
     def _model(self, item: "RegisteredModelEntity") -> RegisteredModel:
         return RegisteredModel(
-            name=qualified(self._server.workspace, item.name),
+            name=qualify(self._server.workspace, item.name),
             changed=int(item.last_updated_timestamp or 0),
             aliases={alias: str(version) for alias, version in item.aliases.items()},
             created=int(item.creation_timestamp or 0),
@@ -137,7 +137,7 @@ class MlflowRegistry:
     def _version(self, item: "ModelVersion") -> RegisteredVersion:
         parts = (item.creation_timestamp, item.source, item.run_id)
         return RegisteredVersion(
-            model=qualified(self._server.workspace, item.name),
+            model=qualify(self._server.workspace, item.name),
             number=str(item.version),
             identity="|".join(str(part or "") for part in parts),
             tags=dict(item.tags),

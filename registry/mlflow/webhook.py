@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from contracts.model import qualified
+from contracts.model import qualify
 from registry import metrics
 from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.client import MlflowConnection
@@ -89,7 +89,7 @@ def model_of(body: bytes) -> str:
         workspace = told.get("workspace") or ""
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return qualified(*(each if isinstance(each, str) else "" for each in (workspace, name)))
+    return qualify(*(each if isinstance(each, str) else "" for each in (workspace, name)))
 
 
 def _number(text: str) -> int | None:

@@ -8,7 +8,7 @@ and models have their names alone. A workspace that is gone holds up no other.
 import asyncio
 from collections.abc import Iterable, Mapping
 
-from contracts.model import name_within, qualified, workspace_of
+from contracts.model import name_within, qualify, workspace_of
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredVersion
 from registry.mlflow.projection import Projection
 from registry.mlflow.watch import SourceWatch
@@ -52,7 +52,7 @@ class WorkspaceWatches:
         for workspace, watch in self._watches.items():
             if workspace in {"", told}:  # one of the client's own, whatever MLflow calls it
                 name = name_within(model)
-                watch.announce(qualified(workspace, name) if name else "")
+                watch.announce(qualify(workspace, name) if name else "")
             else:
                 watch.wake()
 

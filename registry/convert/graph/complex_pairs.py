@@ -22,7 +22,7 @@ class ComplexOperationError(AttributeError):
         super().__init__(f"it computes {name} of complex numbers")
 
 
-class Pairs:
+class ComplexPairs:
     """Complex numbers ``[...]`` as a real tensor ``[..., 2]`` of their two parts."""
 
     def __init__(self, values: Values) -> None:
@@ -49,20 +49,20 @@ class Pairs:
             raise ComplexOperationError(name)
         return lambda *given, **options: _OPERATIONS[name](self, *given, **options)
 
-    def __getitem__(self, at: Any) -> "Pairs":  # noqa: ANN401 - as of a tensor
+    def __getitem__(self, at: Any) -> "ComplexPairs":  # noqa: ANN401 - as of a tensor
         ats = at if isinstance(at, tuple) else (at,)
-        return Pairs(self.values[(*ats, slice(None)) if Ellipsis in ats else ats])
+        return ComplexPairs(self.values[(*ats, slice(None)) if Ellipsis in ats else ats])
 
-    def __mul__(self, other: Any) -> "Pairs":  # noqa: ANN401 - pairs, or real numbers
-        if not isinstance(other, Pairs):
+    def __mul__(self, other: Any) -> "ComplexPairs":  # noqa: ANN401 - pairs, or real numbers
+        if not isinstance(other, ComplexPairs):
             if isinstance(other, complex) or (
                 isinstance(other, torch.Tensor) and other.is_complex()
             ):
                 raise ComplexOperationError("a product with others")
             real = other.unsqueeze(-1) if isinstance(other, torch.Tensor) else other
-            return Pairs(self.values * real)
+            return ComplexPairs(self.values * real)
         (a, b), (c, d) = self.values.unbind(-1), other.values.unbind(-1)
-        return Pairs(torch.stack((a * c - b * d, a * d + b * c), -1))
+        return ComplexPairs(torch.stack((a * c - b * d, a * d + b * c), -1))
 
     __rmul__ = __mul__
 
@@ -82,7 +82,7 @@ class _Makers(TorchFunctionMode):
 
 @contextmanager
 def as_pairs(network: Any) -> Iterator[None]:  # noqa: ANN401 - a module
-    """Within it a network has and makes ``Pairs`` where it has and makes complex tensors."""
+    """Within it a network has and makes ``ComplexPairs`` where it has and makes complex tensors."""
     held = [
         (vars(module), table, name, value)
         for module in network.modules()
@@ -92,7 +92,7 @@ def as_pairs(network: Any) -> Iterator[None]:  # noqa: ANN401 - a module
     ]
     for attributes, table, name, value in held:
         del table[name]
-        attributes[name] = Pairs(torch.view_as_real(value.resolve_conj()).contiguous())
+        attributes[name] = ComplexPairs(torch.view_as_real(value.resolve_conj()).contiguous())
     try:
         with _Makers():
             yield
@@ -116,30 +116,30 @@ def _sizes(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*(given[0] if len(given) == 1 and not isinstance(given[0], int) else given), 2)
 
 
-_MAKERS: Mapping[Callable[..., Any], Callable[..., Pairs]] = {
-    torch.view_as_complex: Pairs,
-    torch.complex: lambda real, imaginary: Pairs(torch.stack((real, imaginary), -1)),
-    torch.polar: lambda size, angle: Pairs(
+_MAKERS: Mapping[Callable[..., Any], Callable[..., ComplexPairs]] = {
+    torch.view_as_complex: ComplexPairs,
+    torch.complex: lambda real, imaginary: ComplexPairs(torch.stack((real, imaginary), -1)),
+    torch.polar: lambda size, angle: ComplexPairs(
         torch.stack((size * angle.cos(), size * angle.sin()), -1)
     ),
 }
 _OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "view_as_real": lambda pairs: pairs.values,
-    "mul": lambda one, other: one * other if isinstance(one, Pairs) else other * one,
+    "mul": lambda one, other: one * other if isinstance(one, ComplexPairs) else other * one,
     "getitem": lambda pairs, at: pairs[at],
-    "conj": lambda pairs: Pairs(pairs.values * pairs.values.new_tensor((1.0, -1.0))),
-    "unsqueeze": lambda pairs, dim: Pairs(pairs.values.unsqueeze(_behind(dim))),
-    "squeeze": lambda pairs, dim: Pairs(pairs.values.squeeze(_behind(dim))),
-    "transpose": lambda pairs, a, b: Pairs(pairs.values.transpose(_behind(a), _behind(b))),
-    "view": lambda pairs, *sizes: Pairs(pairs.values.reshape(_sizes(sizes))),
-    "reshape": lambda pairs, *sizes: Pairs(pairs.values.reshape(_sizes(sizes))),
-    "expand": lambda pairs, *sizes: Pairs(pairs.values.expand(_sizes(sizes))),
+    "conj": lambda pairs: ComplexPairs(pairs.values * pairs.values.new_tensor((1.0, -1.0))),
+    "unsqueeze": lambda pairs, dim: ComplexPairs(pairs.values.unsqueeze(_behind(dim))),
+    "squeeze": lambda pairs, dim: ComplexPairs(pairs.values.squeeze(_behind(dim))),
+    "transpose": lambda pairs, a, b: ComplexPairs(pairs.values.transpose(_behind(a), _behind(b))),
+    "view": lambda pairs, *sizes: ComplexPairs(pairs.values.reshape(_sizes(sizes))),
+    "reshape": lambda pairs, *sizes: ComplexPairs(pairs.values.reshape(_sizes(sizes))),
+    "expand": lambda pairs, *sizes: ComplexPairs(pairs.values.expand(_sizes(sizes))),
     "size": lambda pairs, *dim: pairs.shape[dim[0]] if dim else pairs.shape,
     "dim": lambda pairs: pairs.ndim,
     "to": lambda pairs, kind=None, **_: pairs if _is_complex(kind) else pairs.cast,
     **dict.fromkeys(("contiguous", "clone", "detach"), lambda pairs, *_, **__: pairs),
 }
-_ATTRIBUTES: Mapping[str, Callable[[Pairs], Any]] = {
+_ATTRIBUTES: Mapping[str, Callable[[ComplexPairs], Any]] = {
     "real": lambda pairs: pairs.values[..., 0],
     "imag": lambda pairs: pairs.values[..., 1],
     "shape": lambda pairs: pairs.values.shape[:-1],

@@ -494,7 +494,7 @@ def reader_of(loaded: TorchModel, *, max_tokens: int, side: str = "") -> Reader:
             found = {name: rows[0] for name, rows in batch.items()}
         return TokenisedRow(list(found[INPUT_IDS]), list(found[TOKEN_TYPE_IDS]) if typed else None)
 
-    def told(text: str, pair: str | None) -> TokenisedRow:
+    def read_or_refuse(text: str, pair: str | None) -> TokenisedRow:
         try:
             return read(text, pair)
         except (VersionError, MemoryError):
@@ -503,7 +503,7 @@ def reader_of(loaded: TorchModel, *, max_tokens: int, side: str = "") -> Reader:
             why = f"{text[:40]!r}: {first_line(error)}"
             raise VersionError(f"the version's own tokeniser fails on the text {why}") from error
 
-    return told
+    return read_or_refuse
 
 
 def special_tokens_of(loaded: TorchModel) -> tuple[str, ...]:

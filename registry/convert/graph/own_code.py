@@ -52,16 +52,16 @@ def _built_in_memory() -> Iterator[list[str]]:
     contexts = base.get_init_context.__func__
     move = base._move_missing_keys_from_meta_to_device  # noqa: SLF001 - there is no other way
     lacking: list[str] = []
-    asked: list[_Built] = []
+    asked: list[_Construction] = []
 
     def contexts_in_memory(kind: Any, *given: Any, **further: Any) -> list[Any]:  # noqa: ANN401
         found = contexts(kind, *given, **further)
         if _is_of_library(kind):
             return list(found)
         in_memory = (each for each in found if not isinstance(each, torch.device))
-        return [*in_memory, _noted(base, kind, asked)]
+        return [*in_memory, _note_construction(base, kind, asked)]
 
-    def kept(network: Any, missing: Any, *given: Any, **further: Any) -> None:  # noqa: ANN401
+    def keep_tables(network: Any, missing: Any, *given: Any, **further: Any) -> None:  # noqa: ANN401
         if _is_of_library(type(network)):
             move(network, missing, *given, **further)
             return
@@ -82,7 +82,7 @@ def _built_in_memory() -> Iterator[list[str]]:
             setattr(network.get_submodule(module), attribute, value)
 
     base.get_init_context = classmethod(contexts_in_memory)
-    base._move_missing_keys_from_meta_to_device = kept  # noqa: SLF001
+    base._move_missing_keys_from_meta_to_device = keep_tables  # noqa: SLF001
     try:
         yield lacking
     finally:
@@ -95,7 +95,7 @@ def _is_of_library(kind: Any) -> bool:  # noqa: ANN401 - a class
 
 
 @dataclass(frozen=True)
-class _Built:
+class _Construction:
     """What a network's code made: parameters and buffers by name, and how to build it again."""
 
     weights: Mapping[str, Any]
@@ -103,7 +103,7 @@ class _Built:
 
 
 @contextmanager
-def _noted(base: Any, kind: Any, asked: list[_Built]) -> Iterator[None]:  # noqa: ANN401 - classes
+def _note_construction(base: Any, kind: Any, asked: list[_Construction]) -> Iterator[None]:  # noqa: ANN401 - classes
     """Notes what the next network of a class makes, and with what it is built."""
     import torch  # noqa: PLC0415
 
@@ -124,7 +124,9 @@ def _noted(base: Any, kind: Any, asked: list[_Built]) -> Iterator[None]:  # noqa
 
         with _without_chance(base):
             first(self, config, *given, **options)
-        asked.append(_Built({**dict(self.named_parameters()), **dict(self.named_buffers())}, again))
+        asked.append(
+            _Construction({**dict(self.named_parameters()), **dict(self.named_buffers())}, again)
+        )
 
     kind.__init__ = init
     try:

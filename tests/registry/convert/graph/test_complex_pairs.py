@@ -1,4 +1,4 @@
-"""Pairs of real numbers in place of complex ones, against torch's own complex numbers."""
+"""ComplexPairs of real numbers in place of complex ones, against torch's own complex numbers."""
 
 from collections.abc import Callable
 from typing import Any
