@@ -6,7 +6,7 @@ from pathlib import Path
 
 from contracts.tasks import INPUT_IDS
 from registry.convert.errors import VersionError
-from registry.convert.flavours.config import CONFIG, SENTENCES_CONFIG, parse_json, read_json
+from registry.convert.flavours.config import CONFIG, SENTENCES_CONFIG, Json, parse_json, read_json
 from registry.convert.flavours.fields import OF_PYLATE
 
 _PREFIX = re.compile(rb'"continuing_subword_prefix"\s*:\s*"[^"]')
@@ -55,9 +55,10 @@ def refuse_broken_merges(tokenizer: Path) -> None:
     if not file.is_file() or not _PREFIX.search(content := file.read_bytes()):
         return
     whole = parse_json(content, file.name)
-    model = whole.get("model") if isinstance(whole, dict) else None
-    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
-    for merge in (model.get("merges") or ()) if isinstance(prefix, str) else ():
+    found = whole.get("model") if isinstance(whole, dict) else None
+    model: Json = found if isinstance(found, dict) else {}
+    prefix = str(model.get("continuing_subword_prefix") or "")
+    for merge in (model.get("merges") or ()) if prefix else ():
         pair = merge.split(" ") if isinstance(merge, str) else merge
         if len(pair) == 2 and not str(pair[1]).startswith(prefix):
             raise VersionError(

@@ -382,7 +382,8 @@ def test_merges_at_which_the_tokenisers_library_ends_the_process_are_refused(
 ) -> None:
     hf_folder(tmp_path)
     pieces = {each: at for at, each in enumerate(("a", "b", "@@a", "@@b", "a@@b"))}
-    model = {"type": "BPE", "vocab": pieces, "merges": merges, "continuing_subword_prefix": "@@"}
+    model: dict[str, Any] = {"type": "BPE", "vocab": pieces, "merges": merges}
+    model["continuing_subword_prefix"] = "@@"
     write_json(tmp_path / "tokenizer.json", {"model": model})
     with pytest.raises(VersionError, match=r"continuing_subword_prefix '@@'.*such as 'b'"):
         detect(tmp_path)
