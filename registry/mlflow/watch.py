@@ -137,9 +137,7 @@ class SourceWatch:
             if self._answers:
                 log.warning("going on with what was last seen%s: %s", self._of, error)
             self._answers = False
-        except (
-            Exception
-        ):  # a mistake of ours, which must end no loop, nor that of another workspace
+        except Exception:  # a mistake of ours: it must end no loop, nor another workspace's
             self._up.set(0)
             log.exception("a round with MLflow%s failed", self._of)
         else:

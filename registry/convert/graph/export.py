@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -313,26 +314,29 @@ def to_onnx(loaded: TorchModel, task: Task, path: Path) -> None:
                     "fails in its own library: take it out, it changes no answer"
                 ) from tracing
             log.info("tracing failed, exporting another way", extra={"reason": why})
-            whole = (module, example, names, output, path)
+            by_program = partial(_by_program, module, example, names, output, path)
             if "Complex" in why:
-                _in_pairs(loaded.network, trace, lambda: _by_program(*whole))
+                _in_pairs(loaded.network, trace, by_program)
             else:
-                _by_program(*whole)
+                by_program()
 
 
-def _in_pairs(network: Any, *ways: Callable[[], None]) -> None:  # noqa: ANN401
-    """Exports in the first way that takes pairs of real numbers in place of complex ones."""
+def _in_pairs(
+    network: Any,  # noqa: ANN401
+    trace: Callable[[], None],
+    by_program: Callable[[], None],
+) -> None:
+    """Exports with pairs of real numbers in place of complex ones."""
     from registry.convert.graph.complex_pairs import as_pairs  # noqa: PLC0415 - it needs torch
 
     with as_pairs(network):
-        for way in ways[:-1]:
-            try:
-                return way()
-            except MemoryError:
-                raise
-            except Exception as error:  # noqa: BLE001  # there is another way
-                log.info("tracing pairs failed", extra={"reason": str(error)})
-        return ways[-1]()
+        try:
+            trace()
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  # there is another way
+            log.info("tracing pairs failed", extra={"reason": str(error)})
+            by_program()
 
 
 def _by_program(
