@@ -91,7 +91,7 @@ _HALVES = 2
 _PAUSES = Backoff(0.002, 0.05)
 # Between two looks whether bulk calls may begin because time has passed. What frees an instance
 # tells them.
-_BULK_LOOK_SECONDS = 0.25
+_BULK_LOOK_SECONDS = 0.05
 _TOKENS_A_CHARACTER = 0.25  # before any text was seen
 _LENGTH_RATE = 0.05
 # By how many iterations of the event loop the end of a batch is seen late at most: its answer waits
@@ -596,7 +596,7 @@ class Batcher:
         now = self._clock()
         seconds = replica.batch_ended(flight, now)
         if flight.bulk:
-            self.share.note_end(now, now - flight.sent - flight.expected, flight.expected)
+            self.share.note_end(now)
         mark_ended(rows, flight.sent, now)
         return seconds
 

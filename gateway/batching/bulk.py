@@ -4,40 +4,45 @@ Requests of the class ``bulk`` take idle capacity only. A batch that has begun c
 the interactive request that comes next may have to wait for it. The p99 of interactive requests
 stays within a tenth nevertheless, unless an operator allows batches of some time at any moment:
 
-- Behind one gateway, which sees all that the Tritons do, each endpoint's p99 without bulk batches
-  is estimated, from what each request took less what a bulk batch may have delayed it. As long as
-  fewer than one request in 100 is slower than a little above that, whatever slows them, batches of
-  about half of it may begin.
-- Of several gateways none knows what others delay. There so few batches begin that they delay one
-  interactive request in 400, and one a minute, of all gateways together, if callers are spread over
-  them evenly. What others have at a Triton shows by batches that take longer than expected: then
-  there is a pause of many times that.
+- Each endpoint's p99 without bulk batches is estimated, from what each request took less what a
+  bulk batch may have delayed it. As long as fewer than one request in 100 is slower than a little
+  above that, whatever slows them, batches of about half of it may begin.
+- Several gateways take turns of a second by their clocks, as none knows when others' batches run:
+  longer batches begin in one's own turn, and estimates are made from what comes then. Each tells
+  the others what it knows of each endpoint, so that all go by all callers' requests, wherever these
+  are. A gateway that has not heard from each of the others lately begins no longer batch.
 """
 
-from collections.abc import Callable, Hashable
+import time
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, exp, inf, log
 
 CLASS = "bulk"
 
 # Of the p99 of an endpoint's interactive requests without bulk ones:
 _PAID_SHARE = 0.55  # a batch: shorter ones hold few texts, longer ones delay more requests
-_SLOW = 1.07  # a request that is charged for
-_SLOW_SHARE = 0.0097  # of requests that may be so slow, behind one gateway
-_DELAYED_SHARE = 0.0025  # of requests that may be delayed at all, behind several
-_EVERY_SECONDS = 60.0  # one more
-_MOST_OWED = 10.0  # requests beyond these bounds; of more, not all are held against bulk requests
-# A batch that is late by so much, and by this share of what was expected, waited for others'.
-_LEAST_LATE_SECONDS = 0.001  # the event loop itself may be as late
-_CONTENDED = 0.5
-_PAUSE = 20.0  # times by how much it was late
-_MOST_PAUSE_SECONDS = 5.0  # a Triton that hung is no reason for more
-LONG_SECONDS = 0.01  # of a batch if nobody has to be spared, or behind several gateways
+_SLOW = 1.05  # a request that is charged for
+_SLOW_SHARE = 0.0097  # of requests that may be so slow
+_EVERY_SECONDS = 60.0  # one more, of all gateways together
+_MOST_ROOM = 1.0  # requests that may be slow at once, if none was for long;
+_MOST_ROOM_OF_SEVERAL = 6.0  # behind several gateways, which know later of each other's
+_MOST_OWED = 30.0  # requests beyond these bounds; of more, not all are held against bulk requests
+LONG_SECONDS = 0.01  # of a batch if nobody has to be spared
+TURN_SECONDS = 1.0
+_GUARD_SECONDS = 0.1  # of a turn, at its beginning: clocks may be apart, and batches end
+HEARD_SECONDS = 2.0  # for how long what another gateway said holds
+_MERGED_SECONDS = 0.05  # for how long what all have said is not looked at again
+_MEASURED_SECONDS = 5.0  # for how long requests are measured after anybody wanted to know
+_KNOWN_SECONDS = 1.0  # of measuring, before others believe a gateway that nobody has to be spared
 # The estimate of a p99 rises by the first factor with a slower request, faster at first, and falls
 # with others by so much that it stays where one in 100 is slower.
 _RISE = 1.01
 _LEAST_SECONDS = 1e-4  # of a request: an estimate of nothing would not rise
-_SURE = 100  # requests; before, what is slow by itself is not charged for
+_SURE = 1000  # requests that an estimate rests on, of all gateways; before, little can be owed
+_UNSURE_OWED = 1.0
+_UNSURE_SECONDS = 60.0  # of measuring: until then unsure gateways of several begin none
+_MOST_WEIGHT = 1500  # requests that an estimate rests on
 _FORGOTTEN_SECONDS = 60.0  # an endpoint without requests for so long need not be spared
 
 
@@ -49,20 +54,56 @@ class Delay:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class EndpointReport:
+    """What a gateway knows of an endpoint's interactive requests.
+
+    Attributes:
+        p99: seconds that they take without bulk batches.
+        seen: requests that this rests on.
+        room: how many more may be slow.
+    """
+
+    p99: float
+    seen: int
+    room: float
+
+    def with_that_of(self, other: "EndpointReport") -> "EndpointReport":
+        """What two gateways know together: a mean of p99s by the requests that they rest on."""
+        weight, others = (min(each.seen, _MOST_WEIGHT) for each in (self, other))
+        share = weight / (weight + others) if weight + others else 0.5
+        p99 = exp(share * log(self.p99) + (1.0 - share) * log(other.p99))
+        return EndpointReport(p99, self.seen + other.seen, self.room + other.room)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayReport:
+    """What a gateway knows of endpoints, by name; ``known``: it has measured for long enough."""
+
+    endpoints: Mapping[str, EndpointReport]
+    known: bool = True
+
+
 @dataclass(slots=True)
 class _Endpoint:
     """What its interactive requests take without bulk ones, and how many may still be slow."""
 
     p99: float
     at: float  # when it last answered
+    refilled: float
     room: float = 1.0
     seen: int = 0
-    refilled: float = -inf
+    others: EndpointReport | None = None  # what all other gateways say
 
     def learn(self, seconds: float) -> None:
         self.seen += 1
-        rise = max(_RISE, 1 + 5 / (self.seen + 10))
+        rise = max(_RISE, 1 + 15 / (self.seen + 30))
         self.p99 *= rise if seconds > self.p99 else rise ** (-1 / 99)
+
+    def of_all(self) -> EndpointReport:
+        """What all gateways know together."""
+        own = EndpointReport(self.p99, self.seen, self.room)
+        return own if self.others is None else own.with_that_of(self.others)
 
 
 class BulkShare:
@@ -71,18 +112,26 @@ class BulkShare:
     Args:
         short_seconds: a batch that is over within this time counts as short whatever interactive
             requests take.
+        wall_clock: unix time, for turns.
 
     Attributes:
         jobs: bulk calls that wait or run; nothing is measured while there are none.
-        gateways: among which the bounds are shared.
+        gateways: how many take turns.
+        rank: of this one among them, from 0; None: not known, so that it has no turn.
         yields: to mirrored requests, which wait for an idle instance or have begun.
         waiting: is called once it yields no more.
     """
 
-    def __init__(self, short_seconds: float = 0.0) -> None:
+    def __init__(
+        self, short_seconds: float = 0.0, wall_clock: Callable[[], float] = time.time
+    ) -> None:
         self.jobs = 0
         self.gateways = 1
-        self._paused_until = -inf
+        self.rank: int | None = 0
+        self._wall_clock = wall_clock
+        self._heard: dict[Hashable, tuple[float, GatewayReport]] = {}  # when, and what
+        self._measured_since = self._measured_until = self._merged_until = -inf
+        self._least_room, self._p99 = 1.0, inf
         self._delays: dict[Hashable, Delay] = {}  # of packages, until an instance is free for one
         self._yields = False
         self.waiting: set[Callable[[], None]] = set()
@@ -126,13 +175,33 @@ class BulkShare:
         """A bulk batch begins; an instance idled, so nobody waits there for an earlier one."""
         self._delays = {key: each for key, each in self._delays.items() if each.until > now}
 
-    def note_end(self, now: float, late: float, expected: float) -> None:
-        """A bulk batch has ended, so much later than after the engine seconds expected of it."""
-        if self.gateways > 1 and late > max(_LEAST_LATE_SECONDS, _CONTENDED * expected):
-            pause = min(_PAUSE * late, _MOST_PAUSE_SECONDS)
-            self._paused_until = max(self._paused_until, now + pause)
+    def note_end(self, now: float) -> None:
+        """A bulk batch has ended."""
         for delay in self._delays.values():
             delay.until = max(delay.until, now)
+
+    def measures(self, now: float) -> bool:
+        """Whether ``note_answer`` is to be told of interactive requests."""
+        return self.jobs > 0 or now < self._measured_until
+
+    def report(self, now: float) -> GatewayReport:
+        """What another gateway is told that asks; requests are measured from now on."""
+        self._room(now)
+        found = {
+            name: EndpointReport(each.p99, each.seen, each.room)
+            for name, each in self._endpoints.items()
+        }
+        return GatewayReport(found, now - self._measured_since >= _KNOWN_SECONDS)
+
+    def hear(self, now: float, name: Hashable, report: GatewayReport) -> None:
+        """What another gateway says."""
+        self._heard[name] = now, report
+
+    def _has_turn(self, wall_seconds: float) -> bool:
+        if self.gateways == 1:
+            return True
+        turn, passed = divmod(wall_seconds, TURN_SECONDS)
+        return int(turn) % self.gateways == self.rank and passed >= _GUARD_SECONDS
 
     def note_answer(
         self, now: float, endpoint: str, seconds: float, delay: Delay | None = None
@@ -142,15 +211,17 @@ class BulkShare:
         own = max(_LEAST_SECONDS, seconds - delayed)
         found = self._endpoints.get(endpoint)
         if found is None:
-            found = self._endpoints[endpoint] = _Endpoint(own, now, refilled=now)
-        slow = _SLOW * found.p99
-        if self.gateways > 1:
-            share, charged = _DELAYED_SHARE / self.gateways, delayed > self.short_seconds
-        else:
-            share, charged = _SLOW_SHARE, seconds > slow and (found.seen >= _SURE or own <= slow)
-        found.room = max(-_MOST_OWED, min(1.0, found.room + share) - charged)
-        found.at = now
-        found.learn(own)
+            found = self._endpoints[endpoint] = _Endpoint(own, now, now)
+        of_all = found.of_all()
+        least = -_MOST_OWED if of_all.seen >= _SURE else -_UNSURE_OWED
+        room = min(self._most_room, found.room + _SLOW_SHARE) - (seconds > _SLOW * of_all.p99)
+        found.room, found.at = max(least, room), now
+        if self._has_turn(self._wall_clock() - seconds):
+            found.learn(own)
+
+    @property
+    def _most_room(self) -> float:
+        return _MOST_ROOM if self.gateways == 1 else _MOST_ROOM_OF_SEVERAL
 
     @property
     def short_seconds(self) -> float:
@@ -159,7 +230,7 @@ class BulkShare:
 
     def most_tritons(self, now: float, tritons: int) -> int:
         """How many Tritons of all may run bulk batches; one is left to interactive requests."""
-        return max(1, ceil(self._room(now) * (tritons - 1)))
+        return max(1, ceil(min(1.0, self._room(now)) * (tritons - 1)))
 
     def most_seconds(self, now: float, least_seconds: float) -> float | None:
         """Engine seconds of a batch that may begin at an idle instance; None: none may.
@@ -168,19 +239,47 @@ class BulkShare:
             now: the event loop's clock, seconds.
             least_seconds: of the smallest batch, which holds one row.
         """
-        if self._yields or now < self._paused_until:
+        if self._yields:
             return None
-        if self._room(now) > 0:
-            least = min([each.p99 for each in self._endpoints.values()], default=inf)
-            paid = LONG_SECONDS if self.gateways > 1 or least == inf else _PAID_SHARE * least
+        if self._has_turn(self._wall_clock()) and self._room(now) > 0:
+            paid = max(_PAID_SHARE * self._p99, least_seconds) if self._p99 < inf else LONG_SECONDS
             return max(paid, self.short_seconds)
         return self.short_seconds if least_seconds <= self.short_seconds else None
 
     def _room(self, now: float) -> float:
         """How many more requests may be slow, of the endpoint that has the fewest left."""
+        if self.gateways == 1 or now >= self._merged_until:
+            self._merged_until = now + _MERGED_SECONDS
+            self._merge(now)
+        return self._least_room
+
+    def _merge(self, now: float) -> None:
+        """Looks at what all gateways know; requests are measured from now on."""
+        if now >= self._measured_until:
+            self._measured_since = now
+        self._measured_until = now + _MEASURED_SECONDS
+        self._refill(now)
+        for name in [name for name, (at, _) in self._heard.items() if now - at > HEARD_SECONDS]:
+            del self._heard[name]
+        reports = [report for _, report in self._heard.values() if report.known]
+        others: dict[str, EndpointReport] = {}
+        for report in reports:
+            for name, each in report.endpoints.items():
+                others[name] = each.with_that_of(others[name]) if name in others else each
+        for name, own in self._endpoints.items():
+            own.others = others.pop(name, None)
+        found = [*(each.of_all() for each in self._endpoints.values()), *others.values()]
+        self._p99 = min((each.p99 for each in found), default=inf)
+        self._least_room = min((each.room for each in found), default=1.0)
+        unsure = any(each.seen < _SURE for each in found)
+        if len(reports) < self.gateways - 1 or (
+            self.gateways > 1 and unsure and now - self._measured_since < _UNSURE_SECONDS
+        ):
+            self._least_room = 0.0
+
+    def _refill(self, now: float) -> None:
         for name, each in [*self._endpoints.items()]:
             if now - each.at > _FORGOTTEN_SECONDS:
                 del self._endpoints[name]
             passed = max(0.0, now - each.refilled) / (_EVERY_SECONDS * self.gateways)
-            each.room, each.refilled = min(1.0, each.room + passed), now
-        return min((each.room for each in self._endpoints.values()), default=1.0)
+            each.room, each.refilled = min(self._most_room, each.room + passed), now

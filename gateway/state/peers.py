@@ -1,8 +1,9 @@
-"""Counts the gateways, which share the rate limits of API keys.
+"""Knows the gateways, which share the rate limits of API keys and take turns with bulk batches.
 
 In a cluster these are the ready pods of the gateways' Service, from its EndpointSlices. On one
-machine they are the files in a folder, one of each gateway, which touches it every two seconds.
-While a source can't be reached, the last number is used. Gateways never ask each other.
+machine they are the files in a folder, one of each gateway, which touches it every two seconds and
+writes into it where it hears others' reports (``bulk_reports``). While a source can't be reached,
+what it said last is used.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.settings import Settings
 from gateway.state.sources import ClusterSource, open_namespace
@@ -28,13 +29,32 @@ LIVE_SECONDS = 5 * BEAT_SECONDS
 _FORGOTTEN_SECONDS = 600.0
 _SUFFIX = ".beat"
 SERVICE = "kubernetes.io/service-name"  # a label of EndpointSlices
+UID = "HEADRACE_POD_UID"  # a variable
+
+Address = tuple[str, int]  # an IP address and a UDP port
+Pod = tuple[str, str]  # an id, which is the same in every slice, and an IP address
+LOOPBACK = "127.0.0.1"
+
+
+class Peers(NamedTuple):
+    """The gateways.
+
+    Attributes:
+        gateways: how many there are, this one among them.
+        rank: of this one, from 0; None: it is not among those that are known.
+        others: where these hear reports, if that is known.
+    """
+
+    gateways: int = 1
+    rank: int | None = 0
+    others: frozenset[Address] = frozenset()
 
 
 class PeerSource(Protocol):
-    """The number of gateways, whenever it changes."""
+    """The gateways, whenever they change."""
 
-    def watch(self) -> AsyncGenerator[int, None]:
-        """How many there are, this one among them: when known, then whenever it has changed."""
+    def watch(self, port: int) -> AsyncGenerator[Peers, None]:
+        """What is known of them, and whenever it has changed; ``port`` is where this one hears."""
 
 
 class HeartbeatFolder:
@@ -50,70 +70,82 @@ class HeartbeatFolder:
         self._folder = folder
         self._mine = folder / f"{name}{_SUFFIX}"
         self._clock = clock
-        self._count = 1
+        self._peers = Peers()
         self._away = False
 
-    async def watch(self) -> AsyncGenerator[int, None]:
+    async def watch(self, port: int) -> AsyncGenerator[Peers, None]:
         """See ``PeerSource``; touches the file while it is watched, and removes it afterwards."""
-        last_count = 0
+        last: Peers | None = None
         try:
             while True:
-                count = await asyncio.to_thread(self.beat)
-                if count != last_count:
-                    last_count = count
-                    yield count
+                peers = await asyncio.to_thread(self.beat, port)
+                if peers != last:
+                    last = peers
+                    yield peers
                 await asyncio.sleep(BEAT_SECONDS)
         finally:
             self.leave()
 
-    def beat(self) -> int:
-        """Touches this gateway's file and counts the live ones. Blocks on the disk."""
+    def beat(self, port: int = 0) -> Peers:
+        """Writes this gateway's file and reads the live ones. Blocks on the disk."""
         now = self._clock()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._mine.touch()
-            self._count = self._live(now)
+            self._mine.write_text(str(port))
+            self._peers = self._live(now)
         except OSError as error:
             if not self._away:
                 log.warning("gateways can't be counted", extra={"reason": str(error)})
             self._away = True
-            return self._count
+            return self._peers
         self._away = False
-        return self._count
+        return self._peers
 
     def leave(self) -> None:
         """Removes this gateway's file."""
         with suppress(OSError):
             self._mine.unlink(missing_ok=True)
 
-    def _live(self, now: float) -> int:
-        live = 1
+    def _live(self, now: float) -> Peers:
+        names, others = [self._mine.name], set[Address]()
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path == self._mine:
                 continue
             with suppress(FileNotFoundError):  # it has just left
                 age = now - path.stat().st_mtime
-                live += age < LIVE_SECONDS
+                if age < LIVE_SECONDS:
+                    names.append(path.name)
+                    port = path.read_text()
+                    if port.isdecimal() and 0 < int(port) < 65536:
+                        others.add((LOOPBACK, int(port)))
                 if age > _FORGOTTEN_SECONDS:
                     path.unlink()
-        return live
+        return Peers(len(names), sorted(names).index(self._mine.name), frozenset(others))
 
 
 class ReadyPods:
-    """The ready pods of the gateways' Service."""
+    """The ready pods of the gateways' Service; ``own_uid`` is that of this one, '' if unknown."""
 
-    def __init__(self, pods: ClusterSource[frozenset[str]]) -> None:
+    def __init__(self, pods: ClusterSource[frozenset[Pod]], own_uid: str) -> None:
         self._pods = pods
+        self._own_uid = own_uid
 
-    async def watch(self) -> AsyncGenerator[int, None]:
+    async def watch(self, port: int) -> AsyncGenerator[Peers, None]:
         """See ``PeerSource``; a gateway that is not ready itself is not counted."""
-        last_count = 0
+        last: Peers | None = None
         async with aclosing(self._pods.watch()) as watch:
             async for found in watch:
-                count = max(1, len(frozenset().union(*found)))
-                if count != last_count:
-                    last_count = count
-                    yield count
+                # Of a pod with addresses of both families that of IPv4, which comes last.
+                pods = sorted(frozenset[Pod]().union(*found), key=lambda pod: ":" not in pod[1])
+                addresses = dict(pods)
+                uids = sorted(addresses)
+                rank = uids.index(self._own_uid) if self._own_uid in uids else None
+                addresses.pop(self._own_uid, None)
+                others = frozenset((each, port) for each in addresses.values())
+                peers = Peers(max(1, len(uids)), rank, others)
+                if peers != last:
+                    last = peers
+                    yield peers
 
 
 def peer_source(settings: Settings, environment: Mapping[str, str], own_name: str) -> PeerSource:
@@ -130,7 +162,8 @@ def peer_source(settings: Settings, environment: Mapping[str, str], own_name: st
         raise AccessError(f"--peers={flag} names no Service: kubernetes://NAMESPACE/SERVICE")
     found = open_namespace(access.SCHEME + name, environment)
     return ReadyPods(
-        ClusterSource(CollectionMirror(found.reader, slices(found.name, service), ready_pods))
+        ClusterSource(CollectionMirror(found.reader, slices(found.name, service), ready_pods)),
+        environment.get(UID, ""),
     )
 
 
@@ -139,15 +172,15 @@ def slices(namespace: str, service: str) -> Collection:
     return Collection("discovery.k8s.io/v1", "endpointslices", namespace, f"{SERVICE}={service}")
 
 
-def ready_pods(item: Object) -> frozenset[str]:
-    """The ready pods of an EndpointSlice, each by an id that is the same in every slice.
+def ready_pods(item: Object) -> frozenset[Pod]:
+    """The ready pods of an EndpointSlice.
 
     Raises:
         ValueError: the object is no EndpointSlice.
     """
     try:
         return frozenset(
-            (each.get("targetRef") or {}).get("uid") or each["addresses"][0]
+            ((each.get("targetRef") or {}).get("uid") or each["addresses"][0], each["addresses"][0])
             for each in item.get("endpoints") or []
             # A missing condition means ready, by the API's specification.
             if (each.get("conditions") or {}).get("ready") is not False
@@ -156,9 +189,9 @@ def ready_pods(item: Object) -> frozenset[str]:
         raise ValueError(f"no EndpointSlice: {error!r}") from error
 
 
-async def follow(source: PeerSource, share: Callable[[int], None]) -> None:
-    """Calls ``share`` with each new number of gateways, until it is cancelled."""
-    async with aclosing(source.watch()) as watch:
-        async for count in watch:
-            log.info("gateways share the rates of keys", extra={"gateways": count})
-            share(count)
+async def follow(source: PeerSource, port: int, share: Callable[[Peers], None]) -> None:
+    """Calls ``share`` whenever the gateways have changed, until it is cancelled."""
+    async with aclosing(source.watch(port)) as watch:
+        async for peers in watch:
+            log.info("gateways share the rates of keys", extra={"gateways": peers.gateways})
+            share(peers)

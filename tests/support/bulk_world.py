@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from echo_engine import EchoEngine, SimulatedCost
 from gateway_world import model_of
@@ -19,6 +20,7 @@ from gateway.batching.bulk import BulkShare
 from gateway.engine.fleet import Fleet
 from gateway.errors import DeadlineExceededError
 from gateway.packages import ServedModel
+from gateway.state.bulk_reports import EVERY_SECONDS
 from preprocess.encoder import EncodedTexts
 
 CPU = SimulatedCost(0.001, 50e-6)  # 1.8 ms for 16 tokens, 7.4 ms for 128
@@ -53,6 +55,8 @@ class Setting:
         bulk_texts: of a bulk call.
         bulk_calls: on their way at once, of each gateway.
         bursts: interactive calls come nine times as often in every other second.
+        spread: of interactive calls over the gateways, by weight; empty: evenly.
+        apart_seconds: by which each gateway's clock is ahead of the one's before.
     """
 
     cost: SimulatedCost = CPU
@@ -65,6 +69,8 @@ class Setting:
     bulk_texts: int = BULK_TEXTS
     bulk_calls: int = BULK_CALLS
     bursts: bool = False
+    spread: tuple[float, ...] = ()
+    apart_seconds: float = 0.0
 
 
 @dataclass
@@ -114,16 +120,22 @@ class World:
         self.interactive: list[Batcher] = []
         self.bulk: list[Batcher] = []
         self.fillers: list[asyncio.Task[None]] = []
-        for _ in range(setting.gateways):
+        self.shares: list[BulkShare] = []
+        for rank in range(setting.gateways):
             fleet = Fleet(self.engines.__getitem__, ahead=2)
             fleet.set_addresses(self.engines)
-            share = BulkShare(setting.short_seconds)
-            share.gateways = setting.gateways
+            ahead = rank * setting.apart_seconds
+            share = BulkShare(setting.short_seconds, partial(self._wall_seconds, ahead))
+            share.gateways, share.rank = setting.gateways, rank
+            self.shares.append(share)
             first = self._batcher(fleet, share, self._model("1"))
             self.interactive.append(first)
             self.bulk.append(
                 self._batcher(fleet, share, self._model("2")) if setting.apart else first
             )
+
+    def _wall_seconds(self, ahead: float) -> float:
+        return self.loop.time() + ahead
 
     def _model(self, version: str) -> ServedModel:
         return model_of(version, max_batch_size=32, buckets=BUCKETS, packed=self.setting.packed)
@@ -135,8 +147,19 @@ class World:
             replica.breaker.succeed()
         return batcher
 
+    async def exchange(self) -> None:
+        """Has each gateway hear the others' reports, as over UDP."""
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            now = self.loop.time()
+            for one, share in enumerate(self.shares):
+                for other, reported in enumerate(self.shares):
+                    if other != one:
+                        share.hear(now, other, reported.report(now))
+
     def ask_in_bulk(self) -> None:
         """Keeps bulk calls of each gateway on their way from now on."""
+        self.fillers.append(self.loop.create_task(self.exchange()))
         for batcher in self.bulk:
             for _ in range(self.setting.bulk_calls):
                 self.fillers.append(self.loop.create_task(self.fill(batcher)))
@@ -149,7 +172,9 @@ class World:
             now = 1.0 if not self.setting.bursts else 1.8 if int(due) % 2 else 0.2
             due += self.random.expovariate(now * rate)
             await asyncio.sleep(due - self.loop.time())
-            tokens, batcher = self.random.choice(LENGTHS), self.random.choice(self.interactive)
+            tokens = self.random.choice(LENGTHS)
+            weights = self.setting.spread or [1.0] * len(self.interactive)
+            (batcher,) = self.random.choices(self.interactive, weights)
             tasks.append(self.loop.create_task(self._ask(tokens, batcher)))
         await asyncio.gather(*tasks)
 

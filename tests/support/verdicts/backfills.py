@@ -13,23 +13,32 @@ from bulk_world import ACCELERATOR, Setting, beside
 
 from verdicts.findings import Finding
 
-# Seconds of gateway.bulkDelaySeconds (by default 0), gateways, and the share of the time in which
-# the accelerator works for interactive calls; of 0, half of it, nine tenths in every other second.
+# Seconds of gateway.bulkDelaySeconds (by default 0), the callers of each gateway by weight, and the
+# share of the time in which the accelerator works for interactive calls; of 0, half of it, nine
+# tenths in every other second.
 BURSTS = 0.0
+ONE, TWO, UNEVEN, FOUR = (1.0,), (1.0, 1.0), (1.0, 0.0), (1.0, 1.0, 1.0, 1.0)
+LOADS = (0.1, 0.5, 0.8, BURSTS)
 SETTINGS = (
-    *((0.0, 1, load) for load in (0.1, 0.5, 0.8, 0.95, BURSTS)),
-    *((0.0, 2, load) for load in (0.1, 0.5, 0.8, BURSTS)),
-    (0.002, 1, 0.1),
+    *((0.0, callers, load) for callers in (ONE, TWO, UNEVEN) for load in LOADS),
+    (0.0, ONE, 0.95),
+    (0.0, FOUR, 0.5),
+    (0.002, ONE, 0.1),
 )
 MOST = 110  # percent of its p99 without a backfill
 
-Job = tuple[float, int, float, int]
+Job = tuple[float, Sequence[float], float, int]
 
 
 def slowed(
-    calls: int, processes: int = 1, settings: Sequence[tuple[float, int, float]] = SETTINGS
+    calls: int,
+    processes: int = 1,
+    settings: Sequence[tuple[float, Sequence[float], float]] = SETTINGS,
 ) -> list[Finding]:
-    """What so many interactive calls wait, and how much is embedded, in each setting."""
+    """What so many interactive calls wait, and how much is embedded, in each setting.
+
+    Behind several gateways four times as many: these are sure of less a call.
+    """
     jobs = [(*each, calls) for each in settings]
     if processes == 1:
         return [found for job in jobs for found in _beside(job)]
@@ -38,10 +47,13 @@ def slowed(
 
 
 def _beside(job: Job) -> Sequence[Finding]:
-    delay, gateways, load, calls = job
+    delay, callers, load, calls = job
+    gateways = len(callers)
+    calls *= 1 if gateways == 1 else 4
     setting = Setting(
         ACCELERATOR,
         gateways=gateways,
+        spread=tuple(callers),
         apart=True,
         short_seconds=delay,
         bulk_texts=32,
@@ -50,6 +62,7 @@ def _beside(job: Job) -> Sequence[Finding]:
     )
     quiet, busy = (beside(setting, load or 0.5, bulk=bulk, calls=calls) for bulk in (False, True))
     what = f"{1000 * delay:g} ms, {gateways} gateway{'s' * (gateways > 1)}, "
+    what += "all callers at one, " * (0.0 in callers)
     what += f"load {load:g}" if load else "bursts"
     texts = busy.bulk_texts / busy.ended
     minutes = 1e6 / texts / 60 if texts else float("inf")
