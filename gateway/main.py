@@ -318,8 +318,7 @@ class Gateway:
 
         def share(peers: Peers) -> None:
             self._rates.share(peers.gateways)
-            self._bulk.gateways, self._bulk.rank, others = peers
-            reports.follow(others)
+            reports.follow(peers)
 
         local = isinstance(self._peers, HeartbeatFolder)  # which tells others of any port
         host, port = (LOOPBACK, 0) if local else (self._settings.host, operations_port)

@@ -8,13 +8,14 @@ stays within a tenth nevertheless, unless an operator allows batches of some tim
   bulk batch may have delayed it. As long as fewer than one request in 100 is slower than a little
   above that, whatever slows them, batches of about half of it may begin.
 - Several gateways take turns of a second by their clocks, as none knows when others' batches run:
-  longer batches begin in one's own turn, and estimates are made from what comes then. Each tells
+  those that have bulk requests, and now and then nobody, if others have callers. Longer batches
+  begin in one's own turn, and estimates are made from what comes then or in nobody's. Each tells
   the others what it knows of each endpoint, so that all go by all callers' requests, wherever these
   are. A gateway that has not heard from each of the others lately begins no longer batch.
 """
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, exp, inf, log
 
@@ -22,18 +23,23 @@ CLASS = "bulk"
 
 # Of the p99 of an endpoint's interactive requests without bulk ones:
 _PAID_SHARE = 0.55  # a batch: shorter ones hold few texts, longer ones delay more requests
-_SLOW = 1.05  # a request that is charged for
+_SLOW = 1.07  # a request that is charged for;
+_SLOW_OF_SEVERAL = 1.05  # behind several gateways, which estimate from fewer requests each
 _SLOW_SHARE = 0.0097  # of requests that may be so slow
 _EVERY_SECONDS = 60.0  # one more, of all gateways together
-_MOST_ROOM = 1.0  # requests that may be slow at once, if none was for long;
-_MOST_ROOM_OF_SEVERAL = 6.0  # behind several gateways, which know later of each other's
+# Requests that may be slow at once, if none was for long, of all gateways together: more behind
+# several, which know later of each other's.
+_MOST_ROOM = 1.0
+_MOST_ROOM_OF_SEVERAL = 6.0
 _MOST_OWED = 30.0  # requests beyond these bounds; of more, not all are held against bulk requests
 LONG_SECONDS = 0.01  # of a batch if nobody has to be spared
 TURN_SECONDS = 1.0
 _GUARD_SECONDS = 0.1  # of a turn, at its beginning: clocks may be apart, and batches end
+_TURNS = 3  # of those with bulk requests at least, for one of nobody
 HEARD_SECONDS = 2.0  # for how long what another gateway said holds
+_WANTED_SECONDS = 1.0  # for how long a gateway has turns after its last bulk request
 _MERGED_SECONDS = 0.05  # for how long what all have said is not looked at again
-_MEASURED_SECONDS = 5.0  # for how long requests are measured after anybody wanted to know
+_MEASURED_SECONDS = 30.0  # for how long requests are measured after anybody wanted to know
 _KNOWN_SECONDS = 1.0  # of measuring, before others believe a gateway that nobody has to be spared
 # The estimate of a p99 rises by the first factor with a slower request, faster at first, and falls
 # with others by so much that it stays where one in 100 is slower.
@@ -41,7 +47,7 @@ _RISE = 1.01
 _LEAST_SECONDS = 1e-4  # of a request: an estimate of nothing would not rise
 _SURE = 1000  # requests that an estimate rests on, of all gateways; before, little can be owed
 _UNSURE_OWED = 1.0
-_UNSURE_SECONDS = 60.0  # of measuring: until then unsure gateways of several begin none
+_UNSURE_SECONDS = 60.0  # of measuring: until then gateways that are not sure begin none
 _MOST_WEIGHT = 1500  # requests that an estimate rests on
 _FORGOTTEN_SECONDS = 60.0  # an endpoint without requests for so long need not be spared
 
@@ -78,10 +84,19 @@ class EndpointReport:
 
 @dataclass(frozen=True, slots=True)
 class GatewayReport:
-    """What a gateway knows of endpoints, by name; ``known``: it has measured for long enough."""
+    """What a gateway knows.
+
+    Attributes:
+        endpoints: that have callers there, by name.
+        known: whether it has measured for long enough to say so.
+        rank: its place among the gateways.
+        wants: whether it has bulk requests, and so has turns.
+    """
 
     endpoints: Mapping[str, EndpointReport]
     known: bool = True
+    rank: int = 0
+    wants: bool = False
 
 
 @dataclass(slots=True)
@@ -91,7 +106,7 @@ class _Endpoint:
     p99: float
     at: float  # when it last answered
     refilled: float
-    room: float = 1.0
+    room: float
     seen: int = 0
     others: EndpointReport | None = None  # what all other gateways say
 
@@ -100,10 +115,13 @@ class _Endpoint:
         rise = max(_RISE, 1 + 15 / (self.seen + 30))
         self.p99 *= rise if seconds > self.p99 else rise ** (-1 / 99)
 
+    def own(self) -> EndpointReport:
+        """What this gateway knows."""
+        return EndpointReport(self.p99, self.seen, self.room)
+
     def of_all(self) -> EndpointReport:
         """What all gateways know together."""
-        own = EndpointReport(self.p99, self.seen, self.room)
-        return own if self.others is None else own.with_that_of(self.others)
+        return self.own() if self.others is None else self.own().with_that_of(self.others)
 
 
 class BulkShare:
@@ -116,7 +134,7 @@ class BulkShare:
 
     Attributes:
         jobs: bulk calls that wait or run; nothing is measured while there are none.
-        gateways: how many take turns.
+        gateways: how many there are.
         rank: of this one among them, from 0; None: not known, so that it has no turn.
         yields: to mirrored requests, which wait for an idle instance or have begun.
         waiting: is called once it yields no more.
@@ -131,6 +149,9 @@ class BulkShare:
         self._wall_clock = wall_clock
         self._heard: dict[Hashable, tuple[float, GatewayReport]] = {}  # when, and what
         self._measured_since = self._measured_until = self._merged_until = -inf
+        self._wanted_until = -inf
+        self._turns: tuple[int | None, ...] = (None,)  # whose, in rotation; None: nobody's
+        self._unsure = False
         self._least_room, self._p99 = 1.0, inf
         self._delays: dict[Hashable, Delay] = {}  # of packages, until an instance is free for one
         self._yields = False
@@ -187,21 +208,39 @@ class BulkShare:
     def report(self, now: float) -> GatewayReport:
         """What another gateway is told that asks; requests are measured from now on."""
         self._room(now)
-        found = {
-            name: EndpointReport(each.p99, each.seen, each.room)
-            for name, each in self._endpoints.items()
-        }
-        return GatewayReport(found, now - self._measured_since >= _KNOWN_SECONDS)
+        found = {name: each.own() for name, each in self._endpoints.items()}
+        known = self.rank is not None and now - self._measured_since >= _KNOWN_SECONDS
+        return GatewayReport(found, known, self.rank or 0, now < self._wanted_until)
 
     def hear(self, now: float, name: Hashable, report: GatewayReport) -> None:
         """What another gateway says."""
         self._heard[name] = now, report
 
-    def _has_turn(self, wall_seconds: float) -> bool:
+    def forget(self, left: Iterable[Hashable]) -> None:
+        """What gateways said that have left."""
+        for name in left:
+            self._heard.pop(name, None)
+
+    def _whose_turn(self, wall_seconds: float) -> tuple[int | None, float]:
+        """Which gateway's turn it is, None for nobody's, and the seconds of it that have passed."""
+        turn, passed = divmod(wall_seconds, TURN_SECONDS)
+        return self._turns[int(turn) % len(self._turns)], passed
+
+    def _learns(self, wall_seconds: float) -> bool:
+        """Whether no other gateway's bulk batches delay a request that came then."""
         if self.gateways == 1:
             return True
-        turn, passed = divmod(wall_seconds, TURN_SECONDS)
-        return int(turn) % self.gateways == self.rank and passed >= _GUARD_SECONDS
+        turn, passed = self._whose_turn(wall_seconds)
+        return turn in (None, self.rank) and (passed >= _GUARD_SECONDS or len(self._turns) == 1)
+
+    def _turn_seconds(self) -> float:
+        """How long this gateway still has its turn; 0: it has none."""
+        if self.gateways == 1 or (self._turns == (self.rank,) and self.rank is not None):
+            return inf
+        turn, passed = self._whose_turn(self._wall_clock())
+        if turn is None or turn != self.rank or passed < _GUARD_SECONDS:
+            return 0.0
+        return TURN_SECONDS - passed + _GUARD_SECONDS
 
     def note_answer(
         self, now: float, endpoint: str, seconds: float, delay: Delay | None = None
@@ -211,17 +250,23 @@ class BulkShare:
         own = max(_LEAST_SECONDS, seconds - delayed)
         found = self._endpoints.get(endpoint)
         if found is None:
-            found = self._endpoints[endpoint] = _Endpoint(own, now, now)
+            found = self._endpoints[endpoint] = _Endpoint(own, now, now, 1.0 / self.gateways)
+        alone, most = self.gateways == 1, self._most_room
         of_all = found.of_all()
-        least = -_MOST_OWED if of_all.seen >= _SURE else -_UNSURE_OWED
-        room = min(self._most_room, found.room + _SLOW_SHARE) - (seconds > _SLOW * of_all.p99)
-        found.room, found.at = max(least, room), now
-        if self._has_turn(self._wall_clock() - seconds):
+        p99 = found.p99 if alone or found.seen >= _SURE else max(found.p99, of_all.p99)
+        room = min(most, found.room + _SLOW_SHARE)
+        if not self._unsure and seconds > (_SLOW if alone else _SLOW_OF_SEVERAL) * p99:
+            room -= 1.0
+        # What one owes is more than what all others may be slow by.
+        owed = _MOST_OWED if of_all.seen >= _SURE else _UNSURE_OWED
+        found.room = max(-owed / self.gateways - most * (self.gateways - 1), room)
+        found.at = now
+        if self._learns(self._wall_clock() - seconds):
             found.learn(own)
 
     @property
     def _most_room(self) -> float:
-        return _MOST_ROOM if self.gateways == 1 else _MOST_ROOM_OF_SEVERAL
+        return _MOST_ROOM if self.gateways == 1 else _MOST_ROOM_OF_SEVERAL / self.gateways
 
     @property
     def short_seconds(self) -> float:
@@ -241,9 +286,11 @@ class BulkShare:
         """
         if self._yields:
             return None
-        if self._has_turn(self._wall_clock()) and self._room(now) > 0:
-            paid = max(_PAID_SHARE * self._p99, least_seconds) if self._p99 < inf else LONG_SECONDS
-            return max(paid, self.short_seconds)
+        self._wanted_until = now + _WANTED_SECONDS
+        room, seconds = self._room(now), self._turn_seconds()
+        if room > 0 and seconds > 0:
+            paid = LONG_SECONDS if self._p99 == inf else _PAID_SHARE * self._p99
+            return max(min(paid, seconds), least_seconds, self.short_seconds)
         return self.short_seconds if least_seconds <= self.short_seconds else None
 
     def _room(self, now: float) -> float:
@@ -259,9 +306,8 @@ class BulkShare:
             self._measured_since = now
         self._measured_until = now + _MEASURED_SECONDS
         self._refill(now)
-        for name in [name for name, (at, _) in self._heard.items() if now - at > HEARD_SECONDS]:
-            del self._heard[name]
-        reports = [report for _, report in self._heard.values() if report.known]
+        self.forget([name for name, (at, _) in self._heard.items() if now - at > HEARD_SECONDS])
+        reports = [report for _, report in self._heard.values()]
         others: dict[str, EndpointReport] = {}
         for report in reports:
             for name, each in report.endpoints.items():
@@ -271,11 +317,27 @@ class BulkShare:
         found = [*(each.of_all() for each in self._endpoints.values()), *others.values()]
         self._p99 = min((each.p99 for each in found), default=inf)
         self._least_room = min((each.room for each in found), default=1.0)
+        if self.gateways == 1:
+            self._unsure = False
+            return
         unsure = any(each.seen < _SURE for each in found)
-        if len(reports) < self.gateways - 1 or (
-            self.gateways > 1 and unsure and now - self._measured_since < _UNSURE_SECONDS
-        ):
+        self._unsure = unsure and now - self._measured_since < _UNSURE_SECONDS
+        if self._unsure or sum(report.known for report in reports) < self.gateways - 1:
             self._least_room = 0.0
+        self._turns = self._list_turns(now, reports)
+
+    def _list_turns(self, now: float, reports: Sequence[GatewayReport]) -> tuple[int | None, ...]:
+        wants = now < self._wanted_until
+        ranks = sorted({report.rank for report in reports if report.wants})
+        if wants and self.rank is not None:
+            ranks = sorted({*ranks, self.rank})
+        # Who has callers and no turn learns in nobody's.
+        learn = any(not report.wants and report.endpoints for report in reports)
+        if not ranks:
+            return (None,)
+        if learn or (not wants and self._endpoints):
+            return (*(ranks * -(-_TURNS // len(ranks))), None)
+        return tuple(ranks)
 
     def _refill(self, now: float) -> None:
         for name, each in [*self._endpoints.items()]:

@@ -8,34 +8,47 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from ipaddress import ip_address
 from time import monotonic
 from typing import Annotated, cast
 
 import msgspec
 
 from gateway.batching.bulk import BulkShare, EndpointReport, GatewayReport
-from gateway.state.peers import Address
+from gateway.state.peers import Address, Peers
 
 log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 0.1
-_MOST_ENDPOINTS = 64  # of a datagram: those of which the fewest requests may still be slow
+_MOST_ENDPOINTS = 20  # of a datagram, which is to fit into one frame
 _SILENT_SECONDS = 5.0  # until a gateway that says nothing is named
 _MAPPED = "::ffff:"  # an IPv4 address to a socket of IPv6
 
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Name = Annotated[str, msgspec.Meta(max_length=300)]
+_Seconds = Annotated[float, msgspec.Meta(ge=1e-4, le=3600)]
+_Requests = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
+_Room = Annotated[float, msgspec.Meta(ge=-100, le=100)]
+_Endpoints = dict[_Name, tuple[_Seconds, _Requests, _Room]]
 
 
-class _Message(msgspec.Struct, array_like=True):
-    """One datagram: whether the other is asked, and a report; an endpoint's are p99, seen, room."""
+class Message(msgspec.Struct, array_like=True):
+    """One datagram: whether the other is asked, and a report.
+
+    Attributes:
+        asks: for a datagram that asks for none.
+        known: see ``GatewayReport``, as are ``rank`` and ``wants``.
+        endpoints: p99 (seconds), requests seen and room of each.
+    """
 
     asks: bool
     known: bool
-    endpoints: dict[str, tuple[_Positive, _Count, float]]
+    wants: bool
+    rank: Annotated[int, msgspec.Meta(ge=0, le=10**6)]
+    endpoints: Annotated[_Endpoints, msgspec.Meta(max_length=_MOST_ENDPOINTS)]
 
 
-_DECODER = msgspec.json.Decoder(_Message)
+_DECODER = msgspec.json.Decoder(Message)
 
 
 class BulkReports(asyncio.DatagramProtocol):
@@ -50,63 +63,98 @@ class BulkReports(asyncio.DatagramProtocol):
         self._share = share
         self._clock = clock
         self._transport: asyncio.DatagramTransport | None = None
+        self._family = socket.AF_INET
+        self._peers = Peers()
         self._others: dict[str, Address] = {}  # by what their datagrams come from
         self._heard: dict[str, float] = {}
-        self._silent = False
+        self._asked = 0.0  # when last
+        self._told = ""
 
     async def open(self, host: str, port: int) -> int:
         """Listens; gives the port, or 0 if it can't, which is logged."""
-        loop = asyncio.get_running_loop()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        families = [(host, socket.AF_INET)]
+        if ":" in host:  # which a machine may not have
+            families = [(host, socket.AF_INET6), *[("0.0.0.0", socket.AF_INET)] * (host == "::")]
+        for bound, family in families:
+            try:
+                listener = await self._listen(bound, port, family)
+            except OSError as error:
+                log.warning("other gateways can't be heard", extra={"reason": str(error)})
+            else:
+                self._family = family
+                return int(listener.getsockname()[1])
+        return 0
+
+    async def _listen(self, host: str, port: int, family: socket.AddressFamily) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_DGRAM)
         try:
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
             listener.bind((host, port))
+            loop = asyncio.get_running_loop()
             await loop.create_datagram_endpoint(lambda: self, sock=listener)
-        except OSError as error:
+        except OSError:
             listener.close()
-            log.warning("other gateways can't be heard", extra={"reason": str(error)})
-            return 0
-        bound: int = listener.getsockname()[1]
-        return bound
+            raise
+        return listener
 
-    def follow(self, others: Iterable[Address]) -> None:
-        """Takes where the other gateways are."""
-        self._others = {_name(each): each for each in others}
+    def follow(self, peers: Peers) -> None:
+        """Takes which other gateways there are."""
+        self._peers = peers
+        self._share.gateways = max(peers.gateways, len(peers.others) + 1)
+        self._share.rank = peers.rank
+        others: dict[str, Address] = {}
+        for each in peers.others:
+            with suppress(ValueError):  # a name, where none can be asked
+                others[_name(each)] = each
+        self._share.forget(self._others.keys() - others.keys())
         now = self._clock()
-        self._heard = {name: self._heard.get(name, now) for name in self._others}
+        self._others = others
+        self._heard = {name: self._heard.get(name, now) for name in others}
 
     async def run(self) -> None:
         """Asks while there are bulk requests, until it is cancelled."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
-            if self._share.jobs:
-                self.ask()
+            if self._share.jobs and self._share.gateways > 1:
+                try:
+                    self.ask()
+                except Exception:
+                    log.exception("other gateways can't be asked")
+
+    def ask(self) -> None:
+        """Asks every other gateway, and logs it if one is not heard for long."""
+        now = self._clock()
+        if now - self._asked > 10 * EVERY_SECONDS:  # none was asked, so that none has answered
+            self._heard = dict.fromkeys(self._heard, now)
+        self._asked = now
+        self._send(self._others.values(), now, asks=True)
+        why = self._why_waiting(now)
+        if why and why != self._told:
+            log.warning("bulk requests wait for other gateways", extra={"reason": why})
+        self._told = why
+
+    def _why_waiting(self, now: float) -> str:
+        silent = [name for name, at in self._heard.items() if now - at > _SILENT_SECONDS]
+        if silent:
+            return f"these say nothing over UDP: {', '.join(sorted(silent))}"
+        if self._peers.rank is None:
+            return (
+                "this one is not among those that are ready, or HEADRACE_POD_UID is not its pod's"
+            )
+        if len(self._others) < self._peers.gateways - 1:
+            return "it is not known where all of them hear"
+        return ""
 
     def close(self) -> None:
         """Hears and tells nothing any more."""
         if self._transport is not None:
             self._transport.close()
 
-    def ask(self) -> None:
-        """Asks every other gateway, and logs those that have not answered for long."""
-        now = self._clock()
-        for other in self._others.values():
-            self._send(other, now, asks=True)
-        silent = [name for name, at in self._heard.items() if now - at > _SILENT_SECONDS]
-        if silent and not self._silent:
-            log.warning(
-                "bulk requests wait: other gateways do not say what they know",
-                extra={"gateways": silent, "port": "the operations port, UDP"},
-            )
-        self._silent = bool(silent)
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.DatagramProtocol``."""
-        self._transport = cast(
-            "asyncio.DatagramTransport", transport
-        )  # uvloop's is of no such class
+        # uvloop's is of no such class.
+        self._transport = cast("asyncio.DatagramTransport", transport)
 
     def error_received(self, exc: Exception) -> None:
         """A gateway has just left."""
@@ -124,24 +172,34 @@ class BulkReports(asyncio.DatagramProtocol):
         now = self._clock()
         self._heard[name] = now
         found = {key: EndpointReport(*each) for key, each in message.endpoints.items()}
-        self._share.hear(now, name, GatewayReport(found, message.known))
-        if message.asks:
-            self._send(other, now, asks=False)
+        report = GatewayReport(found, message.known, message.rank, message.wants)
+        self._share.hear(now, name, report)
+        if message.asks and not self._share.jobs:  # else it is told soon
+            self._send([other], now, asks=False)
 
-    def _send(self, other: Address, now: float, *, asks: bool) -> None:
+    def _send(self, others: Iterable[Address], now: float, *, asks: bool) -> None:
         if self._transport is None:
             return
         report = self._share.report(now)
-        fewest = sorted(report.endpoints.items(), key=lambda each: each[1].room)[:_MOST_ENDPOINTS]
-        endpoints = {name: (each.p99, each.seen, each.room) for name, each in fewest}
-        host, port = other
-        mapped = ":" in self._transport.get_extra_info("sockname")[0] and ":" not in host
-        self._transport.sendto(
-            msgspec.json.encode(_Message(asks, report.known, endpoints)),
-            (f"{_MAPPED}{host}" if mapped else host, port),
-        )
+        # Of many those of which the fewest may still be slow, and the one that is answered fastest.
+        found = sorted(report.endpoints.items(), key=lambda each: each[1].room)
+        if len(found) > _MOST_ENDPOINTS:
+            fastest = min(found, key=lambda each: each[1].p99)
+            found = [fastest, *found[: _MOST_ENDPOINTS - 1]]
+        endpoints = {
+            name: (round(each.p99, 6), each.seen, round(each.room, 3)) for name, each in found
+        }
+        message = Message(asks, report.known, report.wants, report.rank, endpoints)
+        data = msgspec.json.encode(message)
+        for host, port in others:
+            if self._family == socket.AF_INET6 and ":" not in host:
+                self._transport.sendto(data, (_MAPPED + host, port))
+            elif self._family == socket.AF_INET6 or ":" not in host:
+                self._transport.sendto(data, (host, port))
 
 
 def _name(address: tuple[str, int]) -> str:
-    host = address[0].removeprefix(_MAPPED)
-    return f"[{host}]:{address[1]}" if ":" in host else f"{host}:{address[1]}"
+    host = ip_address(address[0].partition("%")[0])
+    if host.version == 6 and host.ipv4_mapped is not None:
+        host = host.ipv4_mapped
+    return f"[{host}]:{address[1]}" if host.version == 6 else f"{host}:{address[1]}"

@@ -32,7 +32,16 @@ SERVICE = "kubernetes.io/service-name"  # a label of EndpointSlices
 UID = "HEADRACE_POD_UID"  # a variable
 
 Address = tuple[str, int]  # an IP address and a UDP port
-Pod = tuple[str, str]  # an id, which is the same in every slice, and an IP address
+
+
+class Pod(NamedTuple):
+    """A pod of an EndpointSlice: an id, which is the same in every slice, and an IP address."""
+
+    uid: str
+    address: str
+    ready: bool  # else it ends, and still answers its callers
+
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -40,8 +49,8 @@ class Peers(NamedTuple):
     """The gateways.
 
     Attributes:
-        gateways: how many there are, this one among them.
-        rank: of this one, from 0; None: it is not among those that are known.
+        gateways: how many are ready, this one among them.
+        rank: of this one among these and those that end, from 0; None: it is none of them.
         others: where these hear reports, if that is known.
     """
 
@@ -71,6 +80,7 @@ class HeartbeatFolder:
         self._mine = folder / f"{name}{_SUFFIX}"
         self._clock = clock
         self._peers = Peers()
+        self._port: int | None = None
         self._away = False
 
     async def watch(self, port: int) -> AsyncGenerator[Peers, None]:
@@ -91,7 +101,11 @@ class HeartbeatFolder:
         now = self._clock()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._mine.write_text(str(port))
+            if self._port == port and self._mine.exists():
+                self._mine.touch()
+            else:
+                self._mine.write_text(str(port))
+            self._port = port
             self._peers = self._live(now)
         except OSError as error:
             if not self._away:
@@ -115,9 +129,9 @@ class HeartbeatFolder:
                 age = now - path.stat().st_mtime
                 if age < LIVE_SECONDS:
                     names.append(path.name)
-                    port = path.read_text()
-                    if port.isdecimal() and 0 < int(port) < 65536:
-                        others.add((LOOPBACK, int(port)))
+                    with suppress(PermissionError, ValueError):
+                        port = int(path.read_bytes()[:5])
+                        others |= {(LOOPBACK, port)} if 0 < port < 65536 else set()
                 if age > _FORGOTTEN_SECONDS:
                     path.unlink()
         return Peers(len(names), sorted(names).index(self._mine.name), frozenset(others))
@@ -136,13 +150,16 @@ class ReadyPods:
         async with aclosing(self._pods.watch()) as watch:
             async for found in watch:
                 # Of a pod with addresses of both families that of IPv4, which comes last.
-                pods = sorted(frozenset[Pod]().union(*found), key=lambda pod: ":" not in pod[1])
-                addresses = dict(pods)
+                pods = sorted(
+                    frozenset[Pod]().union(*found), key=lambda pod: ":" not in pod.address
+                )
+                addresses = {pod.uid: pod.address for pod in pods}
                 uids = sorted(addresses)
                 rank = uids.index(self._own_uid) if self._own_uid in uids else None
                 addresses.pop(self._own_uid, None)
                 others = frozenset((each, port) for each in addresses.values())
-                peers = Peers(max(1, len(uids)), rank, others)
+                ready = len({pod.uid for pod in pods if pod.ready})
+                peers = Peers(max(1, ready), rank, others)
                 if peers != last:
                     last = peers
                     yield peers
@@ -172,18 +189,26 @@ def slices(namespace: str, service: str) -> Collection:
     return Collection("discovery.k8s.io/v1", "endpointslices", namespace, f"{SERVICE}={service}")
 
 
+def _state_of(endpoint: Object) -> tuple[str, bool, bool]:
+    """Its id, whether it is ready, and whether it ends."""
+    uid = (endpoint.get("targetRef") or {}).get("uid") or endpoint["addresses"][0]
+    conditions = endpoint.get("conditions") or {}
+    # A missing condition means ready, by the API's specification.
+    return uid, conditions.get("ready") is not False, conditions.get("terminating") is True
+
+
 def ready_pods(item: Object) -> frozenset[Pod]:
-    """The ready pods of an EndpointSlice.
+    """The pods of an EndpointSlice that are ready, or end and still answer.
 
     Raises:
         ValueError: the object is no EndpointSlice.
     """
     try:
         return frozenset(
-            ((each.get("targetRef") or {}).get("uid") or each["addresses"][0], each["addresses"][0])
+            Pod(uid, each["addresses"][0], is_ready)
             for each in item.get("endpoints") or []
-            # A missing condition means ready, by the API's specification.
-            if (each.get("conditions") or {}).get("ready") is not False
+            for uid, is_ready, ends in [_state_of(each)]
+            if is_ready or ends
         )
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(f"no EndpointSlice: {error!r}") from error

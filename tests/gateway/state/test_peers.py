@@ -80,6 +80,14 @@ def test_while_the_folder_is_away_the_last_number_stays(tmp_path: Path) -> None:
     assert two.beat().gateways == 1
 
 
+@pytest.mark.parametrize("content", [b"", b"0", b"\xff\xfe", b"9" * 9000, b"70000", b"-1"])
+def test_a_gateway_that_says_no_port_is_counted_all_the_same(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "older.beat").write_bytes(content)
+    assert HeartbeatFolder(tmp_path, "mine").beat(7001) == Peers(2, 0)
+
+
 def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
@@ -102,14 +110,22 @@ async def test_a_gateway_that_stops_leaves_nothing_behind(tmp_path: Path) -> Non
     assert names(tmp_path) == ["other.beat"]
 
 
-def slice_of(name: str, *pods: tuple[str, bool | None], service: str = "headrace-gateway") -> Any:
+def _conditions(ready: bool | str | None) -> dict[str, bool]:
+    if ready == "ends":
+        return {"ready": False, "serving": True, "terminating": True}
+    return {} if ready is None else {"ready": bool(ready)}
+
+
+def slice_of(
+    name: str, *pods: tuple[str, bool | str | None], service: str = "headrace-gateway"
+) -> Any:
     return {
         "metadata": {"name": name, "labels": {SERVICE: service}},
         "addressType": "IPv4",
         "endpoints": [
             {
                 "addresses": [f"{name}-{uid}" if name.startswith("v4") else f"{name}::{uid}"],
-                "conditions": {} if ready is None else {"ready": ready},
+                "conditions": _conditions(ready),
                 "targetRef": {"kind": "Pod", "uid": uid},
             }
             for uid, ready in pods
@@ -117,12 +133,13 @@ def slice_of(name: str, *pods: tuple[str, bool | None], service: str = "headrace
     }
 
 
-@pytest.mark.parametrize(("own_uid", "rank"), [("a", 0), ("b", 1), ("c", None), ("", None)])
-async def test_ready_pods_of_the_service_are_counted_once_each(
+@pytest.mark.parametrize(("own_uid", "rank"), [("a", 0), ("b", 1), ("c", None), ("z", 2)])
+async def test_ready_pods_of_the_service_are_counted_once_each_and_those_that_end_take_turns(
     own_uid: str, rank: int | None
 ) -> None:
     with fake_kubernetes() as fake:
-        fake.write(SLICES.path, slice_of("v4", ("a", True), ("b", None), ("c", False)))
+        pods = ("a", True), ("b", None), ("c", False), ("z", "ends")
+        fake.write(SLICES.path, slice_of("v4", *pods))
         fake.write(SLICES.path, slice_of("v6", ("a", True), ("b", True)))
         fake.write(SLICES.path, slice_of("other", ("x", True), service="mlflow"))
         mirror = CollectionMirror(fake.pod_reader(), SLICES, ready_pods)
@@ -130,7 +147,7 @@ async def test_ready_pods_of_the_service_are_counted_once_each(
             asyncio.timeout(60),
             aclosing(ReadyPods(ClusterSource(mirror), own_uid).watch(9310)) as watch,
         ):
-            others = frozenset({(f"v4-{uid}", 9310) for uid in ("a", "b") if uid != own_uid})
+            others = frozenset({(f"v4-{uid}", 9310) for uid in "abz" if uid not in (own_uid, "c")})
             assert await anext(watch) == Peers(2, rank, others)
             fake.go_away()
             fake.write(SLICES.path, slice_of("v4-more", ("d", True), ("e", True)))
