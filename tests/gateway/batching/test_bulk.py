@@ -54,7 +54,7 @@ class Gateways:
 
     def turns(self, seconds: float, wanting: Sequence[int]) -> list[int]:
         """Whose turn it was at each of many moments."""
-        found = []
+        found: list[int] = []
         until = self.now + seconds
         while self.now < until:
             found += self.may_begin(wanting)
@@ -97,7 +97,8 @@ def test_who_has_callers_and_no_bulk_requests_has_quiet_seconds_to_learn_from() 
     for _ in range(1000):
         gateways.shares[1].note_answer(0.0, "e", 0.02)
     gateways.turns(2.0, [0])
-    turns, seen = [], gateways.shares[1].report(gateways.now).endpoints["e"].seen
+    turns: list[int] = []
+    seen = gateways.shares[1].report(gateways.now).endpoints["e"].seen
     for _ in range(100):
         turns += gateways.may_begin([0])
         gateways.shares[1].note_answer(gateways.now, "e", 0.02)

@@ -83,7 +83,7 @@ async def test_what_a_stranger_sends_is_neither_heard_nor_answered() -> None:
             stranger.sendto(b"[true,true,true,0,{}]", (LOOPBACK, one.port))
             stranger.sendto(b"[true,true,true,0,{}]", (LOOPBACK, two.port))
             await until(lambda: two.share.measures(0.0))  # it has heard of it, and answers
-            heard = []
+            heard: list[tuple[bytes, object]] = []
             await until(lambda: bool(heard) or _receive(stranger, heard))
             assert msgspec.json.decode(heard[0][0])[0] is False
             assert heard[0][1] == (LOOPBACK, two.port)
