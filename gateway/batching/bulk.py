@@ -45,7 +45,8 @@ _KNOWN_SECONDS = 1.0  # of measuring, before others believe a gateway that nobod
 # with others by so much that it stays where one in 100 is slower.
 _RISE = 1.01
 _LEAST_SECONDS = 1e-4  # of a request: an estimate of nothing would not rise
-_SURE = 1000  # requests that an estimate rests on, of all gateways; before, little can be owed
+_SURE_ALONE = 100  # requests; before, what is slow by itself is not charged for
+_SURE = 1000  # of several gateways; before, little can be owed
 _UNSURE_OWED = 1.0
 _UNSURE_SECONDS = 60.0  # of measuring: until then gateways that are not sure begin none
 _MOST_WEIGHT = 1500  # requests that an estimate rests on
@@ -112,7 +113,7 @@ class _Endpoint:
 
     def learn(self, seconds: float) -> None:
         self.seen += 1
-        rise = max(_RISE, 1 + 15 / (self.seen + 30))
+        rise = max(_RISE, 1 + 5 / (self.seen + 10))
         self.p99 *= rise if seconds > self.p99 else rise ** (-1 / 99)
 
     def own(self) -> EndpointReport:
@@ -251,15 +252,18 @@ class BulkShare:
         found = self._endpoints.get(endpoint)
         if found is None:
             found = self._endpoints[endpoint] = _Endpoint(own, now, now, 1.0 / self.gateways)
-        alone, most = self.gateways == 1, self._most_room
-        of_all = found.of_all()
-        p99 = found.p99 if alone or found.seen >= _SURE else max(found.p99, of_all.p99)
-        room = min(most, found.room + _SLOW_SHARE)
-        if not self._unsure and seconds > (_SLOW if alone else _SLOW_OF_SEVERAL) * p99:
-            room -= 1.0
-        # What one owes is more than what all others may be slow by.
-        owed = _MOST_OWED if of_all.seen >= _SURE else _UNSURE_OWED
-        found.room = max(-owed / self.gateways - most * (self.gateways - 1), room)
+        if self.gateways == 1:
+            slow = seconds > _SLOW * found.p99
+            charged = slow and (found.seen >= _SURE_ALONE or own <= _SLOW * found.p99)
+            owed = _MOST_OWED
+        else:
+            of_all = found.of_all()
+            p99 = found.p99 if found.seen >= _SURE else max(found.p99, of_all.p99)
+            charged = seconds > _SLOW_OF_SEVERAL * p99 and not self._unsure
+            # What one owes is more than what all others may be slow by.
+            owed = (_MOST_OWED if of_all.seen >= _SURE else _UNSURE_OWED) / self.gateways
+            owed += self._most_room * (self.gateways - 1)
+        found.room = max(-owed, min(self._most_room, found.room + _SLOW_SHARE) - charged)
         found.at = now
         if self._learns(self._wall_clock() - seconds):
             found.learn(own)

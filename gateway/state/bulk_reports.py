@@ -32,7 +32,7 @@ _Room = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 _Endpoints = dict[_Name, tuple[_Seconds, _Requests, _Room]]
 
 
-class Message(msgspec.Struct, array_like=True):
+class ReportDatagram(msgspec.Struct, array_like=True):
     """One datagram: whether the other is asked, and a report.
 
     Attributes:
@@ -48,7 +48,7 @@ class Message(msgspec.Struct, array_like=True):
     endpoints: Annotated[_Endpoints, msgspec.Meta(max_length=_MOST_ENDPOINTS)]
 
 
-_DECODER = msgspec.json.Decoder(Message)
+_DECODER = msgspec.json.Decoder(ReportDatagram)
 
 
 class BulkReports(asyncio.DatagramProtocol):
@@ -189,7 +189,7 @@ class BulkReports(asyncio.DatagramProtocol):
         endpoints = {
             name: (round(each.p99, 6), each.seen, round(each.room, 3)) for name, each in found
         }
-        message = Message(asks, report.known, report.wants, report.rank, endpoints)
+        message = ReportDatagram(asks, report.known, report.wants, report.rank, endpoints)
         data = msgspec.json.encode(message)
         for host, port in others:
             if self._family == socket.AF_INET6 and ":" not in host:

@@ -34,7 +34,7 @@ UID = "HEADRACE_POD_UID"  # a variable
 Address = tuple[str, int]  # an IP address and a UDP port
 
 
-class Pod(NamedTuple):
+class GatewayPod(NamedTuple):
     """A pod of an EndpointSlice: an id, which is the same in every slice, and an IP address."""
 
     uid: str
@@ -140,7 +140,7 @@ class HeartbeatFolder:
 class ReadyPods:
     """The ready pods of the gateways' Service; ``own_uid`` is that of this one, '' if unknown."""
 
-    def __init__(self, pods: ClusterSource[frozenset[Pod]], own_uid: str) -> None:
+    def __init__(self, pods: ClusterSource[frozenset[GatewayPod]], own_uid: str) -> None:
         self._pods = pods
         self._own_uid = own_uid
 
@@ -151,7 +151,7 @@ class ReadyPods:
             async for found in watch:
                 # Of a pod with addresses of both families that of IPv4, which comes last.
                 pods = sorted(
-                    frozenset[Pod]().union(*found), key=lambda pod: ":" not in pod.address
+                    frozenset[GatewayPod]().union(*found), key=lambda pod: ":" not in pod.address
                 )
                 addresses = {pod.uid: pod.address for pod in pods}
                 uids = sorted(addresses)
@@ -197,7 +197,7 @@ def _state_of(endpoint: Object) -> tuple[str, bool, bool]:
     return uid, conditions.get("ready") is not False, conditions.get("terminating") is True
 
 
-def ready_pods(item: Object) -> frozenset[Pod]:
+def ready_pods(item: Object) -> frozenset[GatewayPod]:
     """The pods of an EndpointSlice that are ready, or end and still answer.
 
     Raises:
@@ -205,7 +205,7 @@ def ready_pods(item: Object) -> frozenset[Pod]:
     """
     try:
         return frozenset(
-            Pod(uid, each["addresses"][0], is_ready)
+            GatewayPod(uid, each["addresses"][0], is_ready)
             for each in item.get("endpoints") or []
             for uid, is_ready, ends in [_state_of(each)]
             if is_ready or ends

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.batching.bulk import BulkShare
-from gateway.state.bulk_reports import BulkReports, Message
+from gateway.state.bulk_reports import BulkReports, ReportDatagram
 from gateway.state.peers import LOOPBACK, Peers
 
 
@@ -112,7 +112,9 @@ ENDPOINTS = st.dictionaries(
     ),
     max_size=22,
 )
-MESSAGES = st.builds(Message, st.booleans(), st.booleans(), st.booleans(), st.integers(), ENDPOINTS)
+MESSAGES = st.builds(
+    ReportDatagram, st.booleans(), st.booleans(), st.booleans(), st.integers(), ENDPOINTS
+)
 
 
 @settings(max_examples=300)
@@ -144,7 +146,7 @@ async def test_a_datagram_of_many_endpoints_fits_into_a_frame_and_names_the_fast
             heard: list[tuple[bytes, object]] = []
             await until(lambda: bool(heard) or _receive(other, heard))
         assert len(heard[0][0]) < 1400
-        assert "fastest" in msgspec.json.decode(heard[0][0], type=Message).endpoints
+        assert "fastest" in msgspec.json.decode(heard[0][0], type=ReportDatagram).endpoints
         assert one.share.gateways == 2
 
 
