@@ -167,7 +167,7 @@ def test_claims_that_hold_pass_and_others_are_refused() -> None:
 
 
 def test_a_backfill_is_told_with_what_others_waited_for_it() -> None:
-    found = {each.where: each for each in backfills.slowed(300, settings=[(0.002, 1, 0.2)])}
+    found = {each.where: each for each in backfills.slowed(300, settings=[(0.002, (1.0,), 0.2)])}
     assert {each.what for each in found.values()} == {"2 ms, 1 gateway, load 0.2"}
     assert 1000 < found["p99 without, us"].figure <= found["with, us"].figure
     assert found["texts/s"].figure > 0

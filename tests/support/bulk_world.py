@@ -53,6 +53,7 @@ class Setting:
         bulk_texts: of a bulk call.
         bulk_calls: on their way at once, of each gateway.
         bursts: interactive calls come nine times as often in every other second.
+        spread: of interactive calls over the gateways, by weight; empty: evenly.
     """
 
     cost: SimulatedCost = CPU
@@ -65,6 +66,7 @@ class Setting:
     bulk_texts: int = BULK_TEXTS
     bulk_calls: int = BULK_CALLS
     bursts: bool = False
+    spread: tuple[float, ...] = ()
 
 
 @dataclass
@@ -150,6 +152,8 @@ class World:
             due += self.random.expovariate(now * rate)
             await asyncio.sleep(due - self.loop.time())
             tokens, batcher = self.random.choice(LENGTHS), self.random.choice(self.interactive)
+            if self.setting.spread:
+                (batcher,) = self.random.choices(self.interactive, self.setting.spread)
             tasks.append(self.loop.create_task(self._ask(tokens, batcher)))
         await asyncio.gather(*tasks)
 

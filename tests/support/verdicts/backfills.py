@@ -13,21 +13,25 @@ from bulk_world import ACCELERATOR, Setting, beside
 
 from verdicts.findings import Finding
 
-# Seconds of gateway.bulkDelaySeconds (by default 0), gateways, and the share of the time in which
-# the accelerator works for interactive calls; of 0, half of it, nine tenths in every other second.
+# Seconds of gateway.bulkDelaySeconds (by default 0), the callers of each gateway by weight, and the
+# share of the time in which the accelerator works for interactive calls; of 0, half of it, nine
+# tenths in every other second.
 BURSTS = 0.0
+ONE, TWO, UNEVEN = (1.0,), (1.0, 1.0), (1.0, 0.0)
 SETTINGS = (
-    *((0.0, 1, load) for load in (0.1, 0.5, 0.8, 0.95, BURSTS)),
-    *((0.0, 2, load) for load in (0.1, 0.5, 0.8, BURSTS)),
-    (0.002, 1, 0.1),
+    *((0.0, ONE, load) for load in (0.1, 0.5, 0.8, 0.95, BURSTS)),
+    *((0.0, callers, load) for callers in (TWO, UNEVEN) for load in (0.1, 0.5, 0.8, BURSTS)),
+    (0.002, ONE, 0.1),
 )
 MOST = 110  # percent of its p99 without a backfill
 
-Job = tuple[float, int, float, int]
+Job = tuple[float, tuple[float, ...], float, int]
 
 
 def slowed(
-    calls: int, processes: int = 1, settings: Sequence[tuple[float, int, float]] = SETTINGS
+    calls: int,
+    processes: int = 1,
+    settings: Sequence[tuple[float, tuple[float, ...], float]] = SETTINGS,
 ) -> list[Finding]:
     """What so many interactive calls wait, and how much is embedded, in each setting."""
     jobs = [(*each, calls) for each in settings]
@@ -38,10 +42,12 @@ def slowed(
 
 
 def _beside(job: Job) -> Sequence[Finding]:
-    delay, gateways, load, calls = job
+    delay, callers, load, calls = job
+    gateways = len(callers)
     setting = Setting(
         ACCELERATOR,
         gateways=gateways,
+        spread=callers if 0.0 in callers else (),
         apart=True,
         short_seconds=delay,
         bulk_texts=32,
@@ -50,6 +56,7 @@ def _beside(job: Job) -> Sequence[Finding]:
     )
     quiet, busy = (beside(setting, load or 0.5, bulk=bulk, calls=calls) for bulk in (False, True))
     what = f"{1000 * delay:g} ms, {gateways} gateway{'s' * (gateways > 1)}, "
+    what += "all callers at one, " * (0.0 in callers)
     what += f"load {load:g}" if load else "bursts"
     texts = busy.bulk_texts / busy.ended
     minutes = 1e6 / texts / 60 if texts else float("inf")
