@@ -47,7 +47,7 @@ def _beside(job: Job) -> Sequence[Finding]:
     setting = Setting(
         ACCELERATOR,
         gateways=gateways,
-        spread=callers if 0.0 in callers else (),
+        spread=callers if 0.0 in callers else (),  # so that even ones keep their random draws
         apart=True,
         short_seconds=delay,
         bulk_texts=32,

@@ -1,4 +1,4 @@
-"""ComplexPairs of real numbers in place of complex ones, against torch's own complex numbers."""
+"""Pairs of real numbers in place of complex ones, against torch's own complex numbers."""
 
 from collections.abc import Callable
 from typing import Any
