@@ -67,7 +67,8 @@ from gateway.mirroring.pair_stream import open_pairs
 from gateway.mirroring.shadow import Shadows
 from gateway.packages import HereOrApart, StorePackages
 from gateway.settings import Settings
-from gateway.state.peers import follow, peer_source
+from gateway.state.bulk_reports import BulkReports
+from gateway.state.peers import LOOPBACK, HeartbeatFolder, Peers, follow, peer_source
 from gateway.state.reconcile import Reconciler
 from gateway.state.sources import open_sources
 from gateway.state.waking import Waking, ask_loader
@@ -284,7 +285,8 @@ class Gateway:
             self._reconciler.start()
             self._shadows.start()
             renewal = asyncio.create_task(self._renew(), name="certificate")
-            peers = asyncio.create_task(follow(self._peers, self._share), name="peers")
+            port = operations_listener.getsockname()[1]
+            peers = asyncio.create_task(self._meet(port), name="peers")
             watch = asyncio.create_task(self._watch(grpc_port), name="connections over gRPC")
             http = asyncio.create_task(self._http.serve([listener]), name="http")
             operations = asyncio.create_task(
@@ -303,16 +305,30 @@ class Gateway:
             finally:
                 stop.cancel()
                 renewal.cancel()
-                peers.cancel()
                 await self._shut_down(http, batches)
+                peers.cancel()
                 watch.cancel()
                 # The last to end: until then it shows what the process is doing.
                 self._operations.should_exit = True
                 await operations
 
-    def _share(self, gateways: int) -> None:
-        self._rates.share(gateways)
-        self._bulk.gateways = gateways
+    async def _meet(self, operations_port: int) -> None:
+        """Follows which other gateways there are, and exchanges reports with them."""
+        reports = BulkReports(self._bulk)
+
+        def share(peers: Peers) -> None:
+            self._rates.share(peers.gateways)
+            reports.follow(peers)
+
+        local = isinstance(self._peers, HeartbeatFolder)  # which tells others of any port
+        host, port = (LOOPBACK, 0) if local else (self._settings.host, operations_port)
+        port = await reports.open(host, port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(reports.run(), name="bulk reports")
+                tasks.create_task(follow(self._peers, port, share), name="peers")
+        finally:
+            reports.close()
 
     async def _watch(self, grpc_port: int) -> None:
         if grpc_port >= 0:

@@ -257,10 +257,12 @@ class Batcher:
         if bulk:
             self.share.jobs += 1
             job.future.add_done_callback(self.share.drop_job)
-        elif self.share.jobs:
-            is_free = any(each.serves and each.has_room for each in self.replicas)
-            until = max([r.load.bulk_until for r in self.replicas if r.load.bulk], default=None)
-            job.delay = self.share.note_arrival(now, self, until, waits=not is_free)
+        else:
+            self.share.note_asked(now)
+            if self.share.jobs:
+                is_free = any(each.serves and each.has_room for each in self.replicas)
+                until = max([r.load.bulk_until for r in self.replicas if r.load.bulk], default=None)
+                job.delay = self.share.note_arrival(now, self, until, waits=not is_free)
         self._queue_of(job).push(job.rows)
         self._deadlines.watch(job)
         self.wake()
@@ -406,7 +408,7 @@ class Batcher:
         bulk = batch.rows[0].job.bulk
         flight = replica.batch_sent(now, expected, bucket * rows, bulk=bulk)
         if bulk:
-            self.share.note_begin(now)
+            self.share.note_begin(now, expected)
         mark_sent(batch.rows, flight.sent)
         return flight
 
@@ -596,7 +598,7 @@ class Batcher:
         now = self._clock()
         seconds = replica.batch_ended(flight, now)
         if flight.bulk:
-            self.share.note_end(now, now - flight.sent - flight.expected, flight.expected)
+            self.share.note_end(now)
         mark_ended(rows, flight.sent, now)
         return seconds
 

@@ -332,8 +332,8 @@ class Pipeline:
         except asyncio.CancelledError:
             batcher.abandon(job)
             raise
-        if batcher.share.jobs and not call.bulk:
-            now = monotonic()
+        now = monotonic()
+        if not call.bulk and batcher.share.measures(now):
             seconds = now - call.started - attempt.queue
             batcher.share.note_answer(now, call.endpoint, seconds, job.delay)
         return values

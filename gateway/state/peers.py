@@ -1,8 +1,9 @@
-"""Counts the gateways, which share the rate limits of API keys.
+"""Knows the gateways, which share the rate limits of API keys, and what bulk requests may take.
 
 In a cluster these are the ready pods of the gateways' Service, from its EndpointSlices. On one
-machine they are the files in a folder, one of each gateway, which touches it every two seconds.
-While a source can't be reached, the last number is used. Gateways never ask each other.
+machine they are the files in a folder, one of each gateway, which touches it every two seconds and
+writes into it where it hears others' reports (``bulk_reports``). While a source can't be reached,
+what it said last is used.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.settings import Settings
 from gateway.state.sources import ClusterSource, open_namespace
@@ -30,11 +31,27 @@ _SUFFIX = ".beat"
 SERVICE = "kubernetes.io/service-name"  # a label of EndpointSlices
 
 
-class PeerSource(Protocol):
-    """The number of gateways, whenever it changes."""
+Address = tuple[str, int]  # an IP address and a UDP port
+LOOPBACK = "127.0.0.1"
 
-    def watch(self) -> AsyncGenerator[int, None]:
-        """How many there are, this one among them: when known, then whenever it has changed."""
+
+class Peers(NamedTuple):
+    """The gateways.
+
+    Attributes:
+        gateways: how many there are, this one among them.
+        others: where these hear reports, if that is known; this one may be among them.
+    """
+
+    gateways: int = 1
+    others: frozenset[Address] = frozenset()
+
+
+class PeerSource(Protocol):
+    """The gateways, whenever they change."""
+
+    def watch(self, port: int) -> AsyncGenerator[Peers, None]:
+        """What is known of them, and whenever it has changed; ``port`` is where this one hears."""
 
 
 class HeartbeatFolder:
@@ -50,70 +67,83 @@ class HeartbeatFolder:
         self._folder = folder
         self._mine = folder / f"{name}{_SUFFIX}"
         self._clock = clock
-        self._count = 1
+        self._peers = Peers()
+        self._port: int | None = None
         self._away = False
 
-    async def watch(self) -> AsyncGenerator[int, None]:
+    async def watch(self, port: int) -> AsyncGenerator[Peers, None]:
         """See ``PeerSource``; touches the file while it is watched, and removes it afterwards."""
-        last_count = 0
+        last: Peers | None = None
         try:
             while True:
-                count = await asyncio.to_thread(self.beat)
-                if count != last_count:
-                    last_count = count
-                    yield count
+                peers = await asyncio.to_thread(self.beat, port)
+                if peers != last:
+                    last = peers
+                    yield peers
                 await asyncio.sleep(BEAT_SECONDS)
         finally:
             self.leave()
 
-    def beat(self) -> int:
-        """Touches this gateway's file and counts the live ones. Blocks on the disk."""
+    def beat(self, port: int = 0) -> Peers:
+        """Touches this gateway's file and reads the live ones. Blocks on the disk."""
         now = self._clock()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._mine.touch()
-            self._count = self._live(now)
+            if self._port == port and self._mine.exists():
+                self._mine.touch()
+            else:
+                self._mine.write_text(str(port))
+            self._port = port
+            self._peers = self._live(now)
         except OSError as error:
             if not self._away:
                 log.warning("gateways can't be counted", extra={"reason": str(error)})
             self._away = True
-            return self._count
+            return self._peers
         self._away = False
-        return self._count
+        return self._peers
 
     def leave(self) -> None:
         """Removes this gateway's file."""
         with suppress(OSError):
             self._mine.unlink(missing_ok=True)
 
-    def _live(self, now: float) -> int:
-        live = 1
+    def _live(self, now: float) -> Peers:
+        live, others = 1, set[Address]()
         for path in self._folder.glob(f"*{_SUFFIX}"):
             if path == self._mine:
                 continue
             with suppress(FileNotFoundError):  # it has just left
                 age = now - path.stat().st_mtime
-                live += age < LIVE_SECONDS
+                if age < LIVE_SECONDS:
+                    live += 1
+                    with suppress(PermissionError, ValueError):
+                        port = int(path.read_bytes()[:5])
+                        others |= {(LOOPBACK, port)} if 0 < port < 65536 else set()
                 if age > _FORGOTTEN_SECONDS:
                     path.unlink()
-        return live
+        return Peers(live, frozenset(others))
 
 
 class ReadyPods:
     """The ready pods of the gateways' Service."""
 
-    def __init__(self, pods: ClusterSource[frozenset[str]]) -> None:
+    def __init__(self, pods: ClusterSource[frozenset[tuple[str, str]]]) -> None:
         self._pods = pods
 
-    async def watch(self) -> AsyncGenerator[int, None]:
+    async def watch(self, port: int) -> AsyncGenerator[Peers, None]:
         """See ``PeerSource``; a gateway that is not ready itself is not counted."""
-        last_count = 0
+        last: Peers | None = None
         async with aclosing(self._pods.watch()) as watch:
             async for found in watch:
-                count = max(1, len(frozenset().union(*found)))
-                if count != last_count:
-                    last_count = count
-                    yield count
+                # Of a pod with addresses of both families that of IPv4, which comes last.
+                pods = sorted(frozenset().union(*found), key=lambda pod: ":" not in pod[1])
+                addresses = dict(pods)
+                others = frozenset((each, port) for each in addresses.values())
+                peers = Peers(max(1, len(addresses)), others)
+                if peers != last:
+                    last = peers
+                    yield peers
 
 
 def peer_source(settings: Settings, environment: Mapping[str, str], own_name: str) -> PeerSource:
@@ -139,15 +169,15 @@ def slices(namespace: str, service: str) -> Collection:
     return Collection("discovery.k8s.io/v1", "endpointslices", namespace, f"{SERVICE}={service}")
 
 
-def ready_pods(item: Object) -> frozenset[str]:
-    """The ready pods of an EndpointSlice, each by an id that is the same in every slice.
+def ready_pods(item: Object) -> frozenset[tuple[str, str]]:
+    """The ready pods of an EndpointSlice: an id that is the same in every slice, and an IP address.
 
     Raises:
         ValueError: the object is no EndpointSlice.
     """
     try:
         return frozenset(
-            (each.get("targetRef") or {}).get("uid") or each["addresses"][0]
+            ((each.get("targetRef") or {}).get("uid") or each["addresses"][0], each["addresses"][0])
             for each in item.get("endpoints") or []
             # A missing condition means ready, by the API's specification.
             if (each.get("conditions") or {}).get("ready") is not False
@@ -156,9 +186,9 @@ def ready_pods(item: Object) -> frozenset[str]:
         raise ValueError(f"no EndpointSlice: {error!r}") from error
 
 
-async def follow(source: PeerSource, share: Callable[[int], None]) -> None:
-    """Calls ``share`` with each new number of gateways, until it is cancelled."""
-    async with aclosing(source.watch()) as watch:
-        async for count in watch:
-            log.info("gateways share the rates of keys", extra={"gateways": count})
-            share(count)
+async def follow(source: PeerSource, port: int, share: Callable[[Peers], None]) -> None:
+    """Calls ``share`` whenever the gateways have changed, until it is cancelled."""
+    async with aclosing(source.watch(port)) as watch:
+        async for peers in watch:
+            log.info("gateways share the rates of keys", extra={"gateways": peers.gateways})
+            share(peers)

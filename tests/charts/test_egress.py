@@ -71,7 +71,7 @@ def test_a_release_with_everything_inside_goes_out_for_the_api_server_alone() ->
     parts = inside()
     assert parts["conversion"] == {"mlflow"}
     assert parts["fold"] == {"kafka"}
-    assert parts["gateway"] == {"triton", "kafka", "mlflow"}
+    assert parts["gateway"] == {"triton", "kafka", "mlflow", "gateway"}
     assert parts["controller"] == parts["evaluate"] == {"kafka", "mlflow"}
 
 

@@ -116,11 +116,13 @@ class World:
         self.interactive: list[Batcher] = []
         self.bulk: list[Batcher] = []
         self.fillers: list[asyncio.Task[None]] = []
+        self.shares: list[BulkShare] = []
         for _ in range(setting.gateways):
             fleet = Fleet(self.engines.__getitem__, ahead=2)
             fleet.set_addresses(self.engines)
             share = BulkShare(setting.short_seconds)
             share.gateways = setting.gateways
+            self.shares.append(share)
             first = self._batcher(fleet, share, self._model("1"))
             self.interactive.append(first)
             self.bulk.append(
@@ -137,8 +139,19 @@ class World:
             replica.breaker.succeed()
         return batcher
 
+    async def exchange(self) -> None:
+        """Has each gateway hear the others' reports, as over UDP."""
+        while True:
+            await asyncio.sleep(0.1)
+            now = self.loop.time()
+            for one, share in enumerate(self.shares):
+                for other, reported in enumerate(self.shares):
+                    if other != one:
+                        share.hear(now, other, reported.report(now))
+
     def ask_in_bulk(self) -> None:
         """Keeps bulk calls of each gateway on their way from now on."""
+        self.fillers.append(self.loop.create_task(self.exchange()))
         for batcher in self.bulk:
             for _ in range(self.setting.bulk_calls):
                 self.fillers.append(self.loop.create_task(self.fill(batcher)))
@@ -151,9 +164,9 @@ class World:
             now = 1.0 if not self.setting.bursts else 1.8 if int(due) % 2 else 0.2
             due += self.random.expovariate(now * rate)
             await asyncio.sleep(due - self.loop.time())
-            tokens, batcher = self.random.choice(LENGTHS), self.random.choice(self.interactive)
-            if self.setting.spread:
-                (batcher,) = self.random.choices(self.interactive, self.setting.spread)
+            tokens = self.random.choice(LENGTHS)
+            weights = self.setting.spread or [1.0] * len(self.interactive)
+            (batcher,) = self.random.choices(self.interactive, weights)
             tasks.append(self.loop.create_task(self._ask(tokens, batcher)))
         await asyncio.gather(*tasks)
 

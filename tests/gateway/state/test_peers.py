@@ -13,8 +13,10 @@ from gateway.admission.rate_limits import RateLimits
 from gateway.settings import Settings
 from gateway.state.peers import (
     LIVE_SECONDS,
+    LOOPBACK,
     SERVICE,
     HeartbeatFolder,
+    Peers,
     ReadyPods,
     follow,
     peer_source,
@@ -45,18 +47,20 @@ def gateways(folder: Path, clock: Clock, count: int) -> list[HeartbeatFolder]:
 def test_gateways_of_one_folder_count_each_other(tmp_path: Path) -> None:
     clock = Clock()
     three = gateways(tmp_path / "gateways", clock, 3)
-    assert [each.beat() for each in three] == [1, 2, 3]
-    assert [each.beat() for each in three] == [3, 3, 3]
+    assert [each.beat().gateways for each in three] == [1, 2, 3]
+    assert [each.beat().gateways for each in three] == [3, 3, 3]
     three[1].leave()
-    assert [three[0].beat(), three[2].beat()] == [2, 2]
+    assert three[0].beat(7001) == Peers(2)  # the other one hears nothing,
+    assert three[2].beat(7003) == Peers(2, frozenset({(LOOPBACK, 7001)}))
+    assert three[0].beat(7001) == Peers(2, frozenset({(LOOPBACK, 7003)}))  # and now it does
 
 
 def test_one_that_was_killed_is_counted_no_longer_after_a_while(tmp_path: Path) -> None:
     clock = Clock()
     killed, other = gateways(tmp_path, clock, 2)
-    assert (killed.beat(), other.beat()) == (1, 2)
+    assert (killed.beat().gateways, other.beat().gateways) == (1, 2)
     clock.ahead = LIVE_SECONDS + 1
-    assert other.beat() == 1
+    assert other.beat().gateways == 1
     clock.ahead = 3600
     other.beat()
     assert names(tmp_path) == ["g1.beat"]
@@ -65,15 +69,23 @@ def test_one_that_was_killed_is_counted_no_longer_after_a_while(tmp_path: Path) 
 def test_while_the_folder_is_away_the_last_number_stays(tmp_path: Path) -> None:
     folder, away = tmp_path / "gateways", tmp_path / "away"
     one, two = gateways(folder, Clock(), 2)
-    assert (one.beat(), two.beat()) == (1, 2)
+    assert (one.beat().gateways, two.beat().gateways) == (1, 2)
     folder.rename(away)
     folder.write_text("no folder")
-    assert two.beat() == 2
+    assert two.beat().gateways == 2
     folder.unlink()
     away.rename(folder)
-    assert two.beat() == 2
+    assert two.beat().gateways == 2
     one.leave()
-    assert two.beat() == 1
+    assert two.beat().gateways == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"0", b"\xff\xfe", b"9" * 9000, b"70000", b"-1"])
+def test_a_gateway_that_says_no_port_is_counted_all_the_same(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "older.beat").write_bytes(content)
+    assert HeartbeatFolder(tmp_path, "mine").beat(7001) == Peers(2)
 
 
 def names(folder: Path) -> list[str]:
@@ -83,12 +95,12 @@ def names(folder: Path) -> list[str]:
 async def test_a_gateway_that_stops_leaves_nothing_behind(tmp_path: Path) -> None:
     limits, told = RateLimits(), asyncio.Event()
 
-    def share(count: int) -> None:
-        limits.share(count)
+    def share(peers: Peers) -> None:
+        limits.share(peers.gateways)
         told.set()
 
     HeartbeatFolder(tmp_path, "other").beat()
-    task = asyncio.create_task(follow(HeartbeatFolder(tmp_path, "mine"), share))
+    task = asyncio.create_task(follow(HeartbeatFolder(tmp_path, "mine"), 7001, share))
     async with asyncio.timeout(60):
         await told.wait()
     assert limits.gateways == 2
@@ -104,7 +116,7 @@ def slice_of(name: str, *pods: tuple[str, bool | None], service: str = "headrace
         "addressType": "IPv4",
         "endpoints": [
             {
-                "addresses": [f"{name}-{uid}"],
+                "addresses": [f"{name}-{uid}" if name.startswith("v4") else f"{name}::{uid}"],
                 "conditions": {} if ready is None else {"ready": ready},
                 "targetRef": {"kind": "Pod", "uid": uid},
             }
@@ -121,13 +133,14 @@ async def test_ready_pods_of_the_service_are_counted_once_each() -> None:
         mirror = CollectionMirror(fake.pod_reader(), SLICES, ready_pods)
         async with (
             asyncio.timeout(60),
-            aclosing(ReadyPods(ClusterSource(mirror)).watch()) as watch,
+            aclosing(ReadyPods(ClusterSource(mirror)).watch(9310)) as watch,
         ):
-            assert await anext(watch) == 2
+            # Of a pod with addresses of both families that of IPv4.
+            assert await anext(watch) == Peers(2, frozenset({("v4-a", 9310), ("v4-b", 9310)}))
             fake.go_away()
             fake.write(SLICES.path, slice_of("v4-more", ("d", True), ("e", True)))
             fake.come_back()
-            assert await anext(watch) == 4
+            assert (await anext(watch)).gateways == 4
 
 
 def test_what_is_no_slice_is_said_to_be_none() -> None:
