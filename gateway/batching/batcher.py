@@ -409,6 +409,8 @@ class Batcher:
         flight = replica.batch_sent(now, expected, bucket * rows, bulk=bulk)
         if bulk:
             self.share.note_begin(now, expected)
+        elif self.share.measures(now):
+            self.share.note_work(now, expected)
         mark_sent(batch.rows, flight.sent)
         return flight
 

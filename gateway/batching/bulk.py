@@ -17,7 +17,7 @@ stays within a tenth nevertheless, unless an operator allows batches of some tim
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, exp, inf
 
 CLASS = "bulk"
 
@@ -28,11 +28,13 @@ _SLOW = 1.07  # a request that is charged for
 _SLOW_SHARE = 0.0097  # of requests that may be so slow, behind one gateway
 _EVERY_SECONDS = 60.0  # one more
 _MOST_OWED = 10.0  # requests beyond these bounds; of more, not all are held against bulk requests
-# Of several gateways, of each Triton's time while any has callers: the first share, divided by how
-# many p99s long a batch is, but no more and no less than the others.
-TIME = 0.01
-MOST_TIME = 0.025
+# Of several gateways, of the time that interactive batches leave of each Triton while any has
+# callers: the first share, divided by how many p99s long a batch is, within the others.
+TIME = 0.015
+MOST_TIME = 0.04
 LEAST_TIME = 0.0025
+_LEAST_IDLE = 0.05  # share of the time that counts as left at least
+_BUSY_SECONDS = 1.0  # over which it is averaged how busy Tritons are
 _MOST_SAVED_SECONDS = 0.5  # of time in which nothing ran
 _MOST_OWED_SECONDS = 60.0
 _MEASURED_SECONDS = 30.0  # for how long requests are measured after another gateway has asked
@@ -63,11 +65,13 @@ class GatewayReport:
         spared: whether it has callers.
         p99: seconds that their requests take, the least of its endpoints'; None: not known yet.
         wants: whether it has bulk requests.
+        busy: engine seconds of interactive batches a second, of all Tritons.
     """
 
     spared: bool
     p99: float | None = None
     wants: bool = False
+    busy: float = 0.0
 
 
 @dataclass(slots=True)
@@ -115,7 +119,8 @@ class BulkShare:
         self._measured_until = self._wanted_until = -inf
         self._saved, self._saved_at = _MOST_SAVED_SECONDS, 0.0
         self._spared_p99 = inf  # of callers of any gateway; 0: not known
-        self._tritons = 1
+        self._tritons, self._idle = 1, 1.0
+        self._busy = self._busy_since = 0.0
         self._delays: dict[Hashable, Delay] = {}  # of packages, until an instance is free for one
         self._yields = False
         self.waiting: set[Callable[[], None]] = set()
@@ -162,14 +167,22 @@ class BulkShare:
         return self._delays.get(package)
 
     def note_begin(self, now: float, seconds: float) -> None:
-        """A bulk batch of so many engine seconds begins.
+        """A bulk batch begins that takes these engine seconds.
 
         An instance idled, so nobody waits there for an earlier one.
         """
         self._delays = {key: each for key, each in self._delays.items() if each.until > now}
         if self.gateways > 1 and self._spared_p99 < inf and seconds > self.short_seconds:
-            share = min(MOST_TIME, max(LEAST_TIME, TIME * self._spared_p99 / seconds))
+            share = min(MOST_TIME, max(LEAST_TIME, TIME * self._spared_p99 / seconds)) * self._idle
             self._saved = max(self._saved - seconds / share, -_MOST_OWED_SECONDS)
+
+    def note_work(self, now: float, seconds: float) -> None:
+        """A batch of interactive requests begins that takes these engine seconds."""
+        self._busy = self._busy_at(now) + seconds / _BUSY_SECONDS
+        self._busy_since = now
+
+    def _busy_at(self, now: float) -> float:
+        return self._busy * exp((self._busy_since - now) / _BUSY_SECONDS)
 
     def note_end(self, now: float) -> None:
         """A bulk batch has ended."""
@@ -191,7 +204,7 @@ class BulkShare:
                 del self._endpoints[name]
         p99 = min((each.careful for each in self._endpoints.values()), default=None)
         spared = now - self._asked_at < _FORGOTTEN_SECONDS
-        return GatewayReport(spared, p99, now < self._wanted_until)
+        return GatewayReport(spared, p99, now < self._wanted_until, self._busy_at(now))
 
     def hear(self, now: float, name: Hashable, report: GatewayReport) -> None:
         """What another gateway says."""
@@ -259,6 +272,8 @@ class BulkShare:
         self._saved = min(_MOST_SAVED_SECONDS, self._saved + passed * self._tritons / wanting)
         p99s = [each.p99 or 0.0 for each in reports if each.spared] + [0.0] * silent
         self._spared_p99 = min(p99s, default=inf)
+        busy = sum(each.busy for each in reports) / self._tritons
+        self._idle = max(_LEAST_IDLE, 1.0 - busy)
         if self._saved <= 0 and p99s:
             return 0.0
         if self._spared_p99 in (0.0, inf):

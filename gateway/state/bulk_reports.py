@@ -33,7 +33,7 @@ class ReportDatagram(msgspec.Struct, array_like=True):
     Attributes:
         sender: a number of the process; a gateway may ask itself, as it need not know its address.
         asks: for a datagram that asks for none.
-        wants: see ``GatewayReport``, as are ``spared`` and ``p99``.
+        wants: see ``GatewayReport``, as are ``spared``, ``p99`` and ``busy``.
     """
 
     sender: str
@@ -41,6 +41,7 @@ class ReportDatagram(msgspec.Struct, array_like=True):
     wants: bool
     spared: bool
     p99: Annotated[float, msgspec.Meta(ge=1e-4, le=3600)] | None
+    busy: Annotated[float, msgspec.Meta(ge=0, le=10**6)]
 
 
 _DECODER = msgspec.json.Decoder(ReportDatagram)
@@ -159,7 +160,8 @@ class BulkReports(asyncio.DatagramProtocol):
         self._heard[name] = now
         if message.sender == self._sender:
             return
-        self._share.hear(now, name, GatewayReport(message.spared, message.p99, message.wants))
+        report = GatewayReport(message.spared, message.p99, message.wants, message.busy)
+        self._share.hear(now, name, report)
         if message.asks:
             self._told_until = now + HEARD_SECONDS
             if not self._share.jobs:  # else it is told soon
@@ -175,7 +177,7 @@ class BulkReports(asyncio.DatagramProtocol):
             return
         report = self._share.report(now)
         data = msgspec.json.encode(
-            ReportDatagram(self._sender, asks, report.wants, report.spared, report.p99)
+            ReportDatagram(self._sender, asks, report.wants, report.spared, report.p99, report.busy)
         )
         for host, port in others:
             if self._family == socket.AF_INET6 and ":" not in host:

@@ -9,6 +9,7 @@ import random
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from echo_engine import EchoEngine, SimulatedCost
 from gateway_world import model_of
@@ -19,6 +20,7 @@ from gateway.batching.bulk import BulkShare
 from gateway.engine.fleet import Fleet
 from gateway.errors import DeadlineExceededError
 from gateway.packages import ServedModel
+from gateway.state.bulk_reports import EVERY_SECONDS
 from preprocess.encoder import EncodedTexts
 
 CPU = SimulatedCost(0.001, 50e-6)  # 1.8 ms for 16 tokens, 7.4 ms for 128
@@ -122,6 +124,7 @@ class World:
             fleet.set_addresses(self.engines)
             share = BulkShare(setting.short_seconds)
             share.gateways = setting.gateways
+            share.tell = partial(self._tell, share)
             self.shares.append(share)
             first = self._batcher(fleet, share, self._model("1"))
             self.interactive.append(first)
@@ -139,15 +142,18 @@ class World:
             replica.breaker.succeed()
         return batcher
 
+    def _tell(self, share: BulkShare) -> None:
+        """Has all others hear a gateway's report, as over UDP."""
+        for other in self.shares:
+            if other is not share:
+                other.hear(self.loop.time(), id(share), share.report(self.loop.time()))
+
     async def exchange(self) -> None:
-        """Has each gateway hear the others' reports, as over UDP."""
+        """Has each gateway hear the others' reports again and again."""
         while True:
-            await asyncio.sleep(0.1)
-            now = self.loop.time()
-            for one, share in enumerate(self.shares):
-                for other, reported in enumerate(self.shares):
-                    if other != one:
-                        share.hear(now, other, reported.report(now))
+            await asyncio.sleep(EVERY_SECONDS)
+            for share in self.shares:
+                self._tell(share)
 
     def ask_in_bulk(self) -> None:
         """Keeps bulk calls of each gateway on their way from now on."""
@@ -164,9 +170,9 @@ class World:
             now = 1.0 if not self.setting.bursts else 1.8 if int(due) % 2 else 0.2
             due += self.random.expovariate(now * rate)
             await asyncio.sleep(due - self.loop.time())
-            tokens = self.random.choice(LENGTHS)
-            weights = self.setting.spread or [1.0] * len(self.interactive)
-            (batcher,) = self.random.choices(self.interactive, weights)
+            tokens, batcher = self.random.choice(LENGTHS), self.random.choice(self.interactive)
+            if self.setting.spread:
+                (batcher,) = self.random.choices(self.interactive, self.setting.spread)
             tasks.append(self.loop.create_task(self._ask(tokens, batcher)))
         await asyncio.gather(*tasks)
 

@@ -5,7 +5,16 @@ import math
 import random
 
 import pytest
-from bulk_world import ACCELERATOR, BULK_TEXTS, CPU, Setting, beside, encoded, world_of
+from bulk_world import (
+    ACCELERATOR,
+    BULK_TEXTS,
+    CPU,
+    Outcome,
+    Setting,
+    beside,
+    encoded,
+    world_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loop_clocks import SteppedLoop, runs_on
@@ -73,6 +82,28 @@ def test_the_longer_a_batch_is_beside_the_p99_the_longer_is_the_pause(p99s: floa
     for now, may_begin in ((0.98 * pause, False), (1.02 * pause, True)):
         hear(share, now, spared)
         assert (share.most_seconds(now, P99) is not None) == may_begin
+
+
+@pytest.mark.parametrize(("busy", "idle"), [(0.5, 0.75), (1.9, 0.05), (7.0, 0.05)])
+def test_the_busier_tritons_are_the_longer_is_the_pause(busy: float, idle: float) -> None:
+    """Of two, of which another gateway's batches take that much."""
+    share, spared = BulkShare(), GatewayReport(spared=True, p99=P99, busy=busy)
+    hear(share, 0.0, spared)
+    share.most_tritons(0.0, 2)
+    assert share.most_seconds(0.0, P99) == P99
+    share.note_begin(0.0, P99)
+    pause = (P99 / TIME / idle - 0.5) / 2
+    for now, may_begin in ((0.98 * pause, False), (1.02 * pause, True)):
+        hear(share, now, spared)
+        assert (share.most_seconds(now, P99) is not None) == may_begin
+
+
+def test_how_busy_tritons_are_is_what_interactive_batches_took_lately() -> None:
+    share = BulkShare()
+    for step in range(1000):
+        share.note_work(0.01 * step, 0.004)
+    assert share.report(10.0).busy == pytest.approx(0.4, rel=0.05)
+    assert share.report(15.0).busy < 0.01
 
 
 def test_where_nobody_has_callers_long_batches_begin_one_after_the_other() -> None:
@@ -255,9 +286,18 @@ def test_the_more_are_slow_the_more_tritons_stay_free() -> None:
     ],
 )
 def test_the_p99_of_interactive_calls_stays_within_a_tenth(setting: Setting, load: float) -> None:
-    alone, beside_bulk = (beside(setting, load, bulk=bulk, calls=6000) for bulk in (False, True))
-    assert beside_bulk.p99 < 1.1 * alone.p99
-    assert beside_bulk.bulk_texts > 0
+    # Behind several gateways a batch more or less moves the p99 of so few calls by as much.
+    seeds = (1,) if setting.gateways == 1 else (1, 2, 3)
+    waits: dict[bool, list[float]] = {False: [], True: []}
+    texts = 0
+    for bulk in waits:
+        for seed in seeds:
+            found = beside(setting, load, bulk=bulk, calls=6000, seed=seed)
+            waits[bulk] += found.waits
+            texts += found.bulk_texts
+    alone, beside_bulk = (Outcome(each).p99 for each in waits.values())
+    assert beside_bulk < 1.1 * alone
+    assert texts > 0
 
 
 def test_a_batch_may_take_the_time_that_an_operator_allows() -> None:

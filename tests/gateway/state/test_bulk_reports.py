@@ -126,7 +126,7 @@ def _receive(listener: socket.socket, found: list[tuple[bytes, object]]) -> bool
     return True
 
 
-STRANGE = b'["another",true,true,true,null]'
+STRANGE = b'["another",true,true,true,null,0.5]'
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text(), each, max_size=3),
@@ -139,6 +139,7 @@ MESSAGES = st.builds(
     st.booleans(),
     st.booleans(),
     st.none() | st.floats(1e-4, 3600) | st.floats(),
+    st.floats(0, 10**6) | st.floats(),
 )
 
 

@@ -25,7 +25,7 @@ STUDIES = ("labels", "cold", "shared", "sessions", "names", "found", "claims")
 FULL = {"identical": 2016, "harmful": 900, "worlds": 60, **dict.fromkeys(STUDIES, 200)} | {
     "found": 40,
     "claims": 100,
-    "backfill": 5000,
+    "backfill": 20_000,
 }
 SMALL = {"identical": 18, "harmful": 90, "worlds": 6, **dict.fromkeys(STUDIES, 6)} | {
     "sessions": 2,

@@ -54,7 +54,7 @@ def _beside(job: Job) -> Sequence[Finding]:
     setting = Setting(
         ACCELERATOR,
         gateways=gateways,
-        spread=tuple(callers),
+        spread=tuple(callers) if 0.0 in callers else (),  # so that even ones keep their draws
         apart=True,
         short_seconds=delay,
         bulk_texts=32,
