@@ -76,7 +76,7 @@ unit: .venv/.dev  ## the tests that need no other process
 
 # Those with torch beside those with real components, which wait more than they compute.
 test: unit  ## all tests but the soak
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target real export
+	@$(MAKE) --no-print-directory -j 2 --output-sync=line real export
 
 clients: .venv/.dev .venv/.clients .venv/.nemo  ## the tests with clients that people have: LangChain, LlamaIndex, Haystack, Cohere, LiteLLM, NeMo Guardrails
 	$(PYTEST) tests/clients $(PYTEST_FLAGS)

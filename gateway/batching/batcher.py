@@ -332,7 +332,7 @@ class Batcher:
             replica = self._idle_for_bulk(now)
             if replica is None:
                 return
-            most = self.share.most_seconds(now, self._bulk.least_seconds())
+            most = self.share.most_seconds(now, self._bulk.least_seconds(), self._fleet)
             choice = None if most is None else self._bulk.take(now, Slots(1, 0), most)
             if not isinstance(choice, Batch):
                 return
@@ -352,7 +352,9 @@ class Batcher:
         Tritons the first ones are left to these.
         """
         serving = [replica for replica in self.replicas if replica.serves]
-        for replica in reversed(serving[-self.share.most_tritons(now, len(serving)) :]):
+        instances = sum(replica.instances for replica in serving)
+        most = self.share.most_tritons(now, len(serving), instances, self._fleet)
+        for replica in reversed(serving[-most:]):
             if replica.idle and replica.load.all < max(1, replica.instances - 1):
                 return replica
         return None
@@ -408,7 +410,7 @@ class Batcher:
         bulk = batch.rows[0].job.bulk
         flight = replica.batch_sent(now, expected, bucket * rows, bulk=bulk)
         if bulk:
-            self.share.note_begin(now, expected)
+            self.share.note_begin(now, expected, self._fleet)
         elif self.share.measures(now):
             self.share.note_work(now, expected)
         mark_sent(batch.rows, flight.sent)

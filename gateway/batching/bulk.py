@@ -7,16 +7,18 @@ stays within a tenth nevertheless, unless an operator allows batches of some tim
 - Behind one gateway, which sees all that the Tritons do, each endpoint's p99 without bulk batches
   is estimated, from what each request took less what a bulk batch may have delayed it. As long as
   fewer than one request in 100 is slower than a little above that, whatever slows them, batches of
-  about half of it may begin.
+  about half of it may begin. If Tritons are nearly idle, it learns from too few, and goes by the
+  other rule.
 - Of several gateways none knows what the others' batches delay. While any of them has callers,
   wherever these are, bulk batches of all gateways together take a small share of each Triton's
   time, the smaller the longer a batch is beside the least p99 that any gateway sees. Each tells the
-  others whether it has callers, their p99, and whether it has bulk requests, which share that. One
-  that says nothing counts as one with bulk requests, and callers of an unknown p99.
+  others whether it has callers, their p99, how busy they keep Tritons, and whether it has bulk
+  requests, which share that. One that says nothing counts as one with bulk requests, and callers of
+  an unknown p99.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, exp, inf
 
 CLASS = "bulk"
@@ -28,15 +30,23 @@ _SLOW = 1.07  # a request that is charged for
 _SLOW_SHARE = 0.0097  # of requests that may be so slow, behind one gateway
 _EVERY_SECONDS = 60.0  # one more
 _MOST_OWED = 10.0  # requests beyond these bounds; of more, not all are held against bulk requests
-# Of several gateways, of the time that interactive batches leave of each Triton while any has
-# callers: the first share, divided by how many p99s long a batch is, within the others.
-TIME = 0.015
-MOST_TIME = 0.04
-LEAST_TIME = 0.0025
-_LEAST_IDLE = 0.05  # share of the time that counts as left at least
+# Of several gateways, or if Tritons are nearly idle: of the time that interactive batches leave of
+# each Triton while any has callers: the first share, divided by how many p99s long a batch is,
+# within the others. If Tritons idle, few requests wait for others, and every delay is seen: then
+# there is less at most. If requests are rare, one more a minute may be delayed.
+_TIME = 0.015
+_MOST_TIME = 0.04
+_LEAST_TIME = 0.0025
+_IDLE_TIME = 0.001
+_BUSY_TIME = 0.08  # times the share of the time that interactive batches take
+_RARE = 0.2  # requests a second
+_RARE_SECONDS = 60.0  # over which they are counted
+_QUIET = 0.05  # so little that a lone gateway goes by that too, as it learns from too few
+_LEAST_IDLE = 0.1  # share of the time that counts as left at least
 _BUSY_SECONDS = 1.0  # over which it is averaged how busy Tritons are
 _MOST_SAVED_SECONDS = 0.5  # of time in which nothing ran
-_MOST_OWED_SECONDS = 60.0
+_MOST_OWED_SECONDS = 600.0
+_WAITED_SECONDS = 0.3  # for what others say, before the first batch
 _MEASURED_SECONDS = 30.0  # for how long requests are measured after another gateway has asked
 HEARD_SECONDS = 2.0  # for how long what another gateway said holds
 _WANTED_SECONDS = 1.0  # for how long a gateway has a share after its last bulk request
@@ -46,6 +56,7 @@ LONG_SECONDS = 0.01  # of a batch if nobody has to be spared
 _RISE = 1.01
 _LEAST_SECONDS = 1e-4  # of a request: an estimate of nothing would not rise
 _SURE = 100  # requests; before, what is slow by itself is not charged for
+_COLD = 5  # of the slowest of these none is believed
 _FORGOTTEN_SECONDS = 60.0  # an endpoint without requests for so long need not be spared
 
 
@@ -66,12 +77,14 @@ class GatewayReport:
         p99: seconds that their requests take, the least of its endpoints'; None: not known yet.
         wants: whether it has bulk requests.
         busy: engine seconds of interactive batches a second, of all Tritons.
+        rate: interactive requests a second.
     """
 
     spared: bool
     p99: float | None = None
     wants: bool = False
     busy: float = 0.0
+    rate: float = 0.0
 
 
 @dataclass(slots=True)
@@ -83,6 +96,7 @@ class _Endpoint:
     room: float = 1.0
     seen: int = 0
     refilled: float = -inf
+    first: list[float] = field(default_factory=list)  # seconds
 
     @property
     def careful(self) -> float:
@@ -93,6 +107,50 @@ class _Endpoint:
         self.seen += 1
         rise = max(_RISE, 1 + 5 / (self.seen + 10))
         self.p99 *= rise if seconds > self.p99 else rise ** (-1 / 99)
+        if self.seen < _SURE:
+            self.first.append(seconds)
+        elif self.first:  # a cold model may have been slow: the estimate would fall for hours
+            self.p99, self.first = min(self.p99, sorted(self.first)[-_COLD]), []
+
+
+@dataclass(slots=True)
+class _Pool:
+    """Tritons, and time of theirs that is saved for bulk batches of one of several gateways."""
+
+    tritons: int = 1
+    instances: int = 1
+    saved: float = _MOST_SAVED_SECONDS
+    at: float = -inf
+    p99: float = inf  # of callers of any gateway; 0: not known
+    idle: float = 1.0
+    most_time: float = _MOST_TIME
+    rare_time: float = 0.0
+
+    def refill(self, now: float, p99: float, load: tuple[float, float], wanting: int) -> None:
+        """Takes what is known of callers; ``load``: how busy they keep Tritons, and their rate."""
+        passed, self.at, self.p99 = now - self.at, now, p99
+        self.saved = min(_MOST_SAVED_SECONDS, self.saved + passed * self.tritons / wanting)
+        busy, rate = load
+        busy = min(busy / self.instances, 1.0 - _LEAST_IDLE)
+        self.idle = 1.0 - busy
+        self.most_time = min(_MOST_TIME, max(_IDLE_TIME, _BUSY_TIME * busy))
+        rate = max(rate, 1e-3)
+        self.rare_time = min(1.0, _RARE / rate) ** 2 / (_EVERY_SECONDS * rate)
+
+    def most_seconds(self, least_seconds: float) -> float:
+        """Of a batch that may begin; 0.0: none may."""
+        if self.saved <= 0 and self.p99 < inf:
+            return 0.0
+        if self.p99 in (0.0, inf) or self.rare_time > self.most_time:
+            return LONG_SECONDS
+        paid = self.p99 * max(_PAID_SHARE_OF_SEVERAL, _TIME / self.most_time)
+        return max(min(paid, LONG_SECONDS), least_seconds)
+
+    def begin(self, seconds: float) -> None:
+        if self.p99 < inf:
+            paid = min(self.most_time, max(_LEAST_TIME, _TIME * self.p99 / seconds))
+            share = min(1.0, paid * self.idle + self.rare_time)
+            self.saved = max(self.saved - seconds / share, -_MOST_OWED_SECONDS)
 
 
 class BulkShare:
@@ -103,7 +161,7 @@ class BulkShare:
             requests take.
 
     Attributes:
-        jobs: bulk calls that wait or run; nothing is measured while there are none.
+        jobs: bulk calls that wait or run.
         gateways: how many there are.
         tell: is called if an interactive request has come, and none had for long.
         yields: to mirrored requests, which wait for an idle instance or have begun.
@@ -117,10 +175,12 @@ class BulkShare:
         self._asked_at = -inf  # when the last interactive request came
         self._heard: dict[Hashable, tuple[float, GatewayReport]] = {}  # when, and what
         self._measured_until = self._wanted_until = -inf
-        self._saved, self._saved_at = _MOST_SAVED_SECONDS, 0.0
-        self._spared_p99 = inf  # of callers of any gateway; 0: not known
-        self._tritons, self._idle = 1, 1.0
+        self._wanted_since = -inf
         self._busy = self._busy_since = 0.0
+        self._asked = self._counted = 0  # interactive requests in all, and those in the rate
+        self._rate = self._counted_at = 0.0
+        self._pools: dict[Hashable, _Pool] = {}
+        self._saves = False  # whether bulk batches go by the time that is saved for them
         self._delays: dict[Hashable, Delay] = {}  # of packages, until an instance is free for one
         self._yields = False
         self.waiting: set[Callable[[], None]] = set()
@@ -149,6 +209,7 @@ class BulkShare:
     def note_asked(self, now: float) -> None:
         """An interactive request has come."""
         since, self._asked_at = now - self._asked_at, now
+        self._asked += 1
         if since > _FORGOTTEN_SECONDS and self.tell is not None:
             self.tell()
 
@@ -166,15 +227,14 @@ class BulkShare:
             self._delays[package] = Delay(now, until)
         return self._delays.get(package)
 
-    def note_begin(self, now: float, seconds: float) -> None:
-        """A bulk batch begins that takes these engine seconds.
+    def note_begin(self, now: float, seconds: float, pool: Hashable = "") -> None:
+        """A bulk batch begins that takes these engine seconds of a pool of Tritons.
 
         An instance idled, so nobody waits there for an earlier one.
         """
         self._delays = {key: each for key, each in self._delays.items() if each.until > now}
-        if self.gateways > 1 and self._spared_p99 < inf and seconds > self.short_seconds:
-            share = min(MOST_TIME, max(LEAST_TIME, TIME * self._spared_p99 / seconds)) * self._idle
-            self._saved = max(self._saved - seconds / share, -_MOST_OWED_SECONDS)
+        if self._saves and seconds > self.short_seconds:
+            self._pool(pool).begin(seconds)
 
     def note_work(self, now: float, seconds: float) -> None:
         """A batch of interactive requests begins that takes these engine seconds."""
@@ -204,7 +264,15 @@ class BulkShare:
                 del self._endpoints[name]
         p99 = min((each.careful for each in self._endpoints.values()), default=None)
         spared = now - self._asked_at < _FORGOTTEN_SECONDS
-        return GatewayReport(spared, p99, now < self._wanted_until, self._busy_at(now))
+        busy, rate = self._busy_at(now), self._rate_at(now)
+        return GatewayReport(spared, p99, now < self._wanted_until, busy, rate)
+
+    def _rate_at(self, now: float) -> float:
+        passed = min(max(now - self._counted_at, 1e-6), _FORGOTTEN_SECONDS)
+        came, self._counted, self._counted_at = self._asked - self._counted, self._asked, now
+        kept = exp(-passed / _RARE_SECONDS)
+        self._rate = kept * self._rate + (1.0 - kept) * came / passed
+        return self._rate
 
     def hear(self, now: float, name: Hashable, report: GatewayReport) -> None:
         """What another gateway says."""
@@ -235,24 +303,42 @@ class BulkShare:
         """Within what time a batch has to be over to be short."""
         return self._short_seconds / self.gateways
 
-    def most_tritons(self, now: float, tritons: int) -> int:
-        """How many Tritons of all may run bulk batches; one is left to interactive requests."""
-        self._tritons = tritons
+    def most_tritons(
+        self, now: float, tritons: int, instances: int = 1, pool: Hashable = ""
+    ) -> int:
+        """How many Tritons of a pool may run bulk batches; one is left to interactive requests.
+
+        Args:
+            now: the event loop's clock, seconds.
+            tritons: of the pool.
+            instances: of all these.
+            pool: which one it is.
+        """
+        found = self._pool(pool)
+        found.tritons, found.instances = max(1, tritons), max(1, instances)
         room = self._room(now) if self.gateways == 1 else 1.0
         return max(1, ceil(room * (tritons - 1)))
 
-    def most_seconds(self, now: float, least_seconds: float) -> float | None:
+    def _pool(self, pool: Hashable) -> _Pool:
+        return self._pools.setdefault(pool, _Pool())
+
+    def most_seconds(self, now: float, least_seconds: float, pool: Hashable = "") -> float | None:
         """Engine seconds of a batch that may begin at an idle instance; None: none may.
 
         Args:
             now: the event loop's clock, seconds.
             least_seconds: of the smallest batch, which holds one row.
+            pool: whose instance that is.
         """
         if self._yields:
             return None
+        if now > self._wanted_until:
+            self._wanted_since = now
         self._wanted_until = now + _WANTED_SECONDS
-        if self.gateways > 1:
-            most = self._most_of_several(now, least_seconds)
+        quiet = self._busy_at(now) < _QUIET * self._pool(pool).instances
+        self._saves = self.gateways > 1 or quiet
+        if self._saves:
+            most = self._most_of_saved(now, least_seconds, self._pool(pool))
         elif self._room(now) > 0:
             least = min([each.p99 for each in self._endpoints.values()], default=inf)
             most = LONG_SECONDS if least == inf else _PAID_SHARE * least
@@ -262,23 +348,19 @@ class BulkShare:
             return max(most, self.short_seconds)
         return self.short_seconds if least_seconds <= self.short_seconds else None
 
-    def _most_of_several(self, now: float, least_seconds: float) -> float:
-        """The same as ``most_seconds``, but 0.0 if no longer batch than a short one may begin."""
+    def _most_of_saved(self, now: float, least_seconds: float, pool: _Pool) -> float:
+        """Of a batch that time is saved for; 0.0: it is not, for none but short ones."""
         reports = [self._own(now)]
         reports += [each for at, each in self._heard.values() if now - at <= HEARD_SECONDS]
         silent = max(0, self.gateways - len(reports))
-        wanting = silent + sum(each.wants for each in reports)
-        passed, self._saved_at = now - self._saved_at, now
-        self._saved = min(_MOST_SAVED_SECONDS, self._saved + passed * self._tritons / wanting)
         p99s = [each.p99 or 0.0 for each in reports if each.spared] + [0.0] * silent
-        self._spared_p99 = min(p99s, default=inf)
-        busy = sum(each.busy for each in reports) / self._tritons
-        self._idle = max(_LEAST_IDLE, 1.0 - busy)
-        if self._saved <= 0 and p99s:
+        rate = inf if silent else sum(each.rate for each in reports)
+        wanting = silent + sum(each.wants for each in reports)
+        load = sum(each.busy for each in reports), rate
+        pool.refill(now, min(p99s, default=inf), load, wanting)
+        if silent and now - self._wanted_since < _WAITED_SECONDS:
             return 0.0
-        if self._spared_p99 in (0.0, inf):
-            return LONG_SECONDS
-        return max(min(LONG_SECONDS, _PAID_SHARE_OF_SEVERAL * self._spared_p99), least_seconds)
+        return pool.most_seconds(least_seconds)
 
     def _room(self, now: float) -> float:
         """How many more requests may be slow, of the endpoint that has the fewest left."""

@@ -24,7 +24,11 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 0.1
 _SILENT_SECONDS = 5.0  # until a gateway that says nothing is named
+_LEAST_P99, _MOST_P99 = 1e-5, 3600.0  # seconds
 _MAPPED = "::ffff:"  # an IPv4 address to a socket of IPv6
+
+
+_Amount = Annotated[float, msgspec.Meta(ge=0, le=10**9)]
 
 
 class ReportDatagram(msgspec.Struct, array_like=True):
@@ -33,15 +37,16 @@ class ReportDatagram(msgspec.Struct, array_like=True):
     Attributes:
         sender: a number of the process; a gateway may ask itself, as it need not know its address.
         asks: for a datagram that asks for none.
-        wants: see ``GatewayReport``, as are ``spared``, ``p99`` and ``busy``.
+        wants: see ``GatewayReport``, as are ``spared``, ``p99``, ``busy`` and ``rate``.
     """
 
     sender: str
     asks: bool
     wants: bool
     spared: bool
-    p99: Annotated[float, msgspec.Meta(ge=1e-4, le=3600)] | None
-    busy: Annotated[float, msgspec.Meta(ge=0, le=10**6)]
+    p99: Annotated[float, msgspec.Meta(ge=_LEAST_P99, le=_MOST_P99)] | None
+    busy: _Amount
+    rate: _Amount
 
 
 _DECODER = msgspec.json.Decoder(ReportDatagram)
@@ -63,6 +68,8 @@ class BulkReports(asyncio.DatagramProtocol):
         self._family = socket.AF_INET
         self._others: dict[str, Address] = {}  # by what their datagrams come from
         self._heard: dict[str, float] = {}
+        self._own = ""  # its own address among these, once it is known
+        self._gateways = 1
         self._asked = 0.0  # when last
         self._told_until = -inf  # another is told at once of callers that come
         self._silent: list[str] = []
@@ -98,7 +105,7 @@ class BulkReports(asyncio.DatagramProtocol):
 
     def follow(self, peers: Peers) -> None:
         """Takes which other gateways there are."""
-        self._share.gateways = peers.gateways
+        self._gateways = peers.gateways
         others: dict[str, Address] = {}
         for each in peers.others:
             with suppress(ValueError):  # a name, where none can be asked
@@ -107,6 +114,11 @@ class BulkReports(asyncio.DatagramProtocol):
         now = self._clock()
         self._others = others
         self._heard = {name: self._heard.get(name, now) for name in others}
+        self._count()
+
+    def _count(self) -> None:
+        """Tells how many gateways there are, those among them that end; this one need not be."""
+        self._share.gateways = max(self._gateways, 1 + len(self._others.keys() - {self._own}))
 
     async def run(self) -> None:
         """Asks while there are bulk requests, until it is cancelled."""
@@ -117,6 +129,7 @@ class BulkReports(asyncio.DatagramProtocol):
                     self.ask()
                 except Exception:
                     log.exception("other gateways can't be asked")
+                    await asyncio.sleep(_SILENT_SECONDS)
 
     def ask(self) -> None:
         """Asks every other gateway, and logs it if one is not heard for long."""
@@ -137,6 +150,7 @@ class BulkReports(asyncio.DatagramProtocol):
         """Hears and tells nothing any more."""
         if self._transport is not None:
             self._transport.close()
+            self._transport = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.DatagramProtocol``."""
@@ -154,14 +168,16 @@ class BulkReports(asyncio.DatagramProtocol):
             return
         try:
             message = _DECODER.decode(data)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, ValueError, RecursionError):  # UTF-8, depth
             return
         now = self._clock()
         self._heard[name] = now
         if message.sender == self._sender:
+            self._own = name
+            self._count()
             return
-        report = GatewayReport(message.spared, message.p99, message.wants, message.busy)
-        self._share.hear(now, name, report)
+        _, _, wants, spared, p99, busy, rate = msgspec.structs.astuple(message)
+        self._share.hear(now, name, GatewayReport(spared, p99, wants, busy, rate))
         if message.asks:
             self._told_until = now + HEARD_SECONDS
             if not self._share.jobs:  # else it is told soon
@@ -175,10 +191,10 @@ class BulkReports(asyncio.DatagramProtocol):
     def _send(self, others: Iterable[Address], now: float, *, asks: bool) -> None:
         if self._transport is None:
             return
-        report = self._share.report(now)
-        data = msgspec.json.encode(
-            ReportDatagram(self._sender, asks, report.wants, report.spared, report.p99, report.busy)
-        )
+        it = self._share.report(now)
+        p99 = None if it.p99 is None else min(max(it.p99, _LEAST_P99), _MOST_P99)
+        message = ReportDatagram(self._sender, asks, it.wants, it.spared, p99, it.busy, it.rate)
+        data = msgspec.json.encode(message)
         for host, port in others:
             if self._family == socket.AF_INET6 and ":" not in host:
                 self._transport.sendto(data, (_MAPPED + host, port))

@@ -39,12 +39,21 @@ class Peers(NamedTuple):
     """The gateways.
 
     Attributes:
-        gateways: how many there are, this one among them.
-        others: where these hear reports, if that is known; this one may be among them.
+        gateways: how many are ready, this one among them.
+        others: where they hear reports, if that is known, and where those do that end and still
+            answer their callers; this one may be among them.
     """
 
     gateways: int = 1
     others: frozenset[Address] = frozenset()
+
+
+class GatewayPod(NamedTuple):
+    """A pod of an EndpointSlice: an id, the same in every slice, and an IP address."""
+
+    uid: str
+    address: str
+    ready: bool
 
 
 class PeerSource(Protocol):
@@ -128,7 +137,7 @@ class HeartbeatFolder:
 class ReadyPods:
     """The ready pods of the gateways' Service."""
 
-    def __init__(self, pods: ClusterSource[frozenset[tuple[str, str]]]) -> None:
+    def __init__(self, pods: ClusterSource[frozenset[GatewayPod]]) -> None:
         self._pods = pods
 
     async def watch(self, port: int) -> AsyncGenerator[Peers, None]:
@@ -136,11 +145,13 @@ class ReadyPods:
         last: Peers | None = None
         async with aclosing(self._pods.watch()) as watch:
             async for found in watch:
+                pods = frozenset[GatewayPod]().union(*found)
                 # Of a pod with addresses of both families that of IPv4, which comes last.
-                pods = sorted(frozenset().union(*found), key=lambda pod: ":" not in pod[1])
-                addresses = dict(pods)
+                addresses = {
+                    pod.uid: pod.address for pod in sorted(pods, key=lambda pod: ":" not in pod[1])
+                }
                 others = frozenset((each, port) for each in addresses.values())
-                peers = Peers(max(1, len(addresses)), others)
+                peers = Peers(max(1, len({pod.uid for pod in pods if pod.ready})), others)
                 if peers != last:
                     last = peers
                     yield peers
@@ -160,7 +171,7 @@ def peer_source(settings: Settings, environment: Mapping[str, str], own_name: st
         raise AccessError(f"--peers={flag} names no Service: kubernetes://NAMESPACE/SERVICE")
     found = open_namespace(access.SCHEME + name, environment)
     return ReadyPods(
-        ClusterSource(CollectionMirror(found.reader, slices(found.name, service), ready_pods))
+        ClusterSource(CollectionMirror(found.reader, slices(found.name, service), serving_pods))
     )
 
 
@@ -169,21 +180,27 @@ def slices(namespace: str, service: str) -> Collection:
     return Collection("discovery.k8s.io/v1", "endpointslices", namespace, f"{SERVICE}={service}")
 
 
-def ready_pods(item: Object) -> frozenset[tuple[str, str]]:
-    """The ready pods of an EndpointSlice: an id that is the same in every slice, and an IP address.
+def serving_pods(item: Object) -> frozenset[GatewayPod]:
+    """The pods of an EndpointSlice that are ready, or end and still answer.
 
     Raises:
         ValueError: the object is no EndpointSlice.
     """
     try:
         return frozenset(
-            ((each.get("targetRef") or {}).get("uid") or each["addresses"][0], each["addresses"][0])
-            for each in item.get("endpoints") or []
-            # A missing condition means ready, by the API's specification.
-            if (each.get("conditions") or {}).get("ready") is not False
+            each for each in map(_pod, item.get("endpoints") or []) if each is not None
         )
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(f"no EndpointSlice: {error!r}") from error
+
+
+def _pod(endpoint: Object) -> GatewayPod | None:
+    address, conditions = endpoint["addresses"][0], endpoint.get("conditions") or {}
+    # A missing condition means ready, and one that is ready serves, by the API's specification.
+    ready = conditions.get("ready") is not False
+    if not ready and conditions.get("serving") is not True:
+        return None
+    return GatewayPod((endpoint.get("targetRef") or {}).get("uid") or address, address, ready)
 
 
 async def follow(source: PeerSource, port: int, share: Callable[[Peers], None]) -> None:

@@ -20,10 +20,7 @@ from hypothesis import strategies as st
 from loop_clocks import SteppedLoop, runs_on
 
 from gateway.batching.bulk import (
-    LEAST_TIME,
     LONG_SECONDS,
-    MOST_TIME,
-    TIME,
     BulkShare,
     Delay,
     GatewayReport,
@@ -53,7 +50,7 @@ def test_beside_callers_of_other_gateways_bulk_batches_take_a_small_share_of_the
     steps: list[tuple[str, float]], wanting: int, quiet: int
 ) -> None:
     share, now, busy = BulkShare(), 0.0, 0.0
-    reports = [GatewayReport(spared=True, p99=P99, wants=True) for _ in range(wanting)]
+    reports = [GatewayReport(True, P99, wants=True, rate=100.0) for _ in range(wanting)]
     reports += [GatewayReport(spared=False) for _ in range(quiet)]
     longest = 0.0
     for what, amount in steps:
@@ -64,38 +61,67 @@ def test_beside_callers_of_other_gateways_bulk_batches_take_a_small_share_of_the
             hear(share, now, *reports)
             most = share.most_seconds(now, seconds)
             if most is not None:
-                assert most == max(seconds, 0.6 * P99)
+                assert most == max(seconds, min(LONG_SECONDS, 15 * P99))  # Tritons are idle
                 share.note_begin(now, seconds)
                 busy, longest = busy + seconds, max(longest, seconds)
-    assert busy <= MOST_TIME * (now + 0.5) / (wanting + 1) + longest
-    hear(share, now + 1000.0, *reports)
-    assert share.most_seconds(now + 1000.0, 1.0) is not None  # what is owed is paid
+    assert busy <= 0.0011 * (now + 0.5) / (wanting + 1) + longest
+    later = now + 600.0 * (wanting + 1) + 1.0
+    hear(share, later, *reports)
+    assert share.most_seconds(later, 1.0) is not None  # what is owed is paid
 
 
-@pytest.mark.parametrize("p99s", [1.0, 8.0, 100.0])
-def test_the_longer_a_batch_is_beside_the_p99_the_longer_is_the_pause(p99s: float) -> None:
-    share, spared = BulkShare(), GatewayReport(spared=True, p99=P99)
+@pytest.mark.parametrize(
+    ("p99s", "time"), [(0.1, 0.04), (0.6, 0.025), (1.0, 0.015), (4.0, 0.00375), (8.0, 0.0025)]
+)
+def test_the_longer_a_batch_is_beside_the_p99_the_longer_is_the_pause(
+    p99s: float, time: float
+) -> None:
+    """On Tritons that are busy for half of the time."""
+    share, spared = BulkShare(), GatewayReport(True, P99, busy=0.5, rate=100.0)
     hear(share, 0.0, spared)
-    assert share.most_seconds(0.0, p99s * P99) == p99s * P99
-    share.note_begin(0.0, p99s * P99)
-    pause = min(60.0, p99s * P99 * max(p99s, 1.0) / TIME, p99s * P99 / LEAST_TIME) - 0.5
+    assert share.most_seconds(0.0, p99s * P99) == max(p99s, 0.6) * P99
+    begin = 20 if p99s < 1 else 1
+    for _ in range(begin):
+        share.note_begin(0.0, p99s * P99)
+    pause = begin * p99s * P99 / time / 0.5 - 0.5
     for now, may_begin in ((0.98 * pause, False), (1.02 * pause, True)):
         hear(share, now, spared)
         assert (share.most_seconds(now, P99) is not None) == may_begin
 
 
-@pytest.mark.parametrize(("busy", "idle"), [(0.5, 0.75), (1.9, 0.05), (7.0, 0.05)])
-def test_the_busier_tritons_are_the_longer_is_the_pause(busy: float, idle: float) -> None:
-    """Of two, of which another gateway's batches take that much."""
-    share, spared = BulkShare(), GatewayReport(spared=True, p99=P99, busy=busy)
+@pytest.mark.parametrize(
+    ("busy", "time"),
+    [(0.0, 0.001), (0.4, 0.016 * 0.8), (1.0, 0.04 * 0.5), (1.9, 0.04 * 0.1), (7.0, 0.04 * 0.1)],
+)
+def test_tritons_that_idle_and_those_that_are_full_have_less_time_for_bulk_batches(
+    busy: float, time: float
+) -> None:
+    """Of two Tritons another gateway's batches take that much; a batch is short beside the p99."""
+    seconds = 0.2 * P99
+    share, spared = BulkShare(), GatewayReport(True, P99, busy=busy, rate=100.0)
     hear(share, 0.0, spared)
-    share.most_tritons(0.0, 2)
-    assert share.most_seconds(0.0, P99) == P99
-    share.note_begin(0.0, P99)
-    pause = (P99 / TIME / idle - 0.5) / 2
+    share.most_tritons(0.0, 2, 2)
+    assert share.most_seconds(0.0, seconds) is not None
+    for _ in range(20):
+        share.note_begin(0.0, seconds)
+    pause = (20 * seconds / time - 0.5) / 2
     for now, may_begin in ((0.98 * pause, False), (1.02 * pause, True)):
         hear(share, now, spared)
-        assert (share.most_seconds(now, P99) is not None) == may_begin
+        assert (share.most_seconds(now, seconds) is not None) == may_begin
+
+
+def test_each_pool_of_tritons_has_time_of_its_own() -> None:
+    share, spared = BulkShare(), GatewayReport(True, P99, rate=100.0)
+    hear(share, 0.0, spared)
+    share.most_tritons(0.0, 1, 1, "one")
+    share.most_tritons(0.0, 8, 32, "eight")
+    for pool in ("one", "eight"):
+        assert share.most_seconds(0.0, P99, pool) is not None
+        share.note_begin(0.0, P99, pool)
+    now = (P99 / 0.001 - 0.5) / 4
+    hear(share, now, spared)
+    assert share.most_seconds(now, P99, "one") is None
+    assert share.most_seconds(now, P99, "eight") is not None
 
 
 def test_how_busy_tritons_are_is_what_interactive_batches_took_lately() -> None:
@@ -114,38 +140,42 @@ def test_where_nobody_has_callers_long_batches_begin_one_after_the_other() -> No
         share.note_begin(0.0, LONG_SECONDS)
 
 
-@pytest.mark.parametrize("now", [0.0, 3.0])
-def test_a_gateway_that_says_nothing_counts_as_one_with_callers(now: float) -> None:
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_gateway_that_says_nothing_counts_as_one_with_callers(heard: bool) -> None:
     """It was never heard, or for long."""
-    share = BulkShare()
+    share, quiet = BulkShare(), GatewayReport(spared=False)
     share.gateways = 3
-    share.hear(0.0, "one", GatewayReport(spared=False))
-    if now:
-        share.hear(0.0, "two", GatewayReport(spared=False))
-        share.hear(now, "one", GatewayReport(spared=False))
-    assert share.most_seconds(now, 0.001) == LONG_SECONDS
-    share.note_begin(now, LONG_SECONDS)
-    assert share.most_seconds(now, 0.001) is None
-    share.hear(now, "two", GatewayReport(spared=False))
-    assert share.most_seconds(now, 0.001) == LONG_SECONDS
+    if heard:
+        share.hear(0.0, "two", quiet)
+    share.hear(3.0, "one", quiet)
+    assert share.most_seconds(3.0, 0.001) is None  # it is waited for
+    assert share.most_seconds(3.4, 0.001) == LONG_SECONDS
+    share.note_begin(3.4, LONG_SECONDS)
+    assert share.most_seconds(3.4, 0.001) is None
+    share.hear(3.5, "two", quiet)
+    assert share.most_seconds(3.5, 0.001) == LONG_SECONDS
     share.forget(["one"])
-    assert share.most_seconds(now, 0.001) is None
+    assert share.most_seconds(3.5, 0.001) is None
 
 
 def test_callers_of_its_own_count_as_those_of_others() -> None:
     share = BulkShare()
     hear(share, 0.0, GatewayReport(spared=False))
     assert share.report(0.0) == GatewayReport(spared=False)
-    share.note_asked(0.0)
     for _ in range(200):
+        share.note_asked(0.0)
         share.note_answer(0.0, "e", P99)
     report = share.report(0.0)
+    assert report.rate == pytest.approx(200 / 60, rel=0.5)
     assert report.spared
     assert report.p99 == pytest.approx(P99, rel=0.3)
+    assert share.most_seconds(0.0, 0.001) == LONG_SECONDS
+    share.note_work(0.0, 0.5)
     assert share.most_seconds(0.0, 0.001) == 0.6 * (report.p99 or 0.0)
     assert share.report(0.5).wants
     assert not share.report(1.5).wants
-    assert share.report(61.0) == GatewayReport(spared=False)
+    later = share.report(61.0)
+    assert (later.spared, later.p99) == (False, None)
 
 
 def test_a_p99_of_a_few_requests_is_not_believed_if_it_is_long() -> None:
@@ -153,6 +183,27 @@ def test_a_p99_of_a_few_requests_is_not_believed_if_it_is_long() -> None:
     share.note_asked(0.0)
     share.note_answer(0.0, "e", 3.0)  # the first one, to a cold model
     assert share.report(0.0).p99 == LONG_SECONDS
+    for number in range(400):
+        share.note_answer(0.0, "e", 3.0 if number < 3 else P99)
+    assert 0.5 * P99 < (share.report(0.0).p99 or 0.0) < 1.5 * P99
+
+
+@pytest.mark.parametrize(
+    ("rate", "time"),
+    [(0.02, 1 / 1.2 + 0.001), (0.1, 1 / 6 + 0.001), (0.2, 1 / 12 + 0.001), (10.0, 0.001)],
+)
+def test_one_more_request_a_minute_may_be_delayed_if_they_are_rare(
+    rate: float, time: float
+) -> None:
+    share, spared = BulkShare(), GatewayReport(True, 0.001, rate=rate)
+    hear(share, 0.0, spared)
+    assert share.most_seconds(0.0, 0.001) == LONG_SECONDS
+    for _ in range(100):
+        share.note_begin(0.0, LONG_SECONDS)
+    pause = min(600.5, 100 * LONG_SECONDS / time) - 0.5
+    for now, may_begin in ((0.98 * pause, False), (1.02 * pause, True)):
+        hear(share, now, spared)
+        assert (share.most_seconds(now, 0.001) is not None) == may_begin
 
 
 def test_callers_that_come_after_a_quiet_time_are_told_of() -> None:
@@ -171,6 +222,7 @@ def test_what_is_owed_is_paid_in_ten_minutes_although_callers_come() -> None:
         share.note_answer(0.0, "e", 10.0, Delay(0.0, 9.5))
     may_begin = []
     for minute in range(11):
+        share.note_work(60.0 * minute, 1.0)
         share.note_answer(60.0 * minute, "e", 1.0)
         may_begin.append(share.most_seconds(60.0 * minute, math.inf) is not None)
     assert may_begin == sorted(may_begin)
@@ -182,6 +234,7 @@ def test_a_batch_that_is_short_may_begin_whatever_is_owed(p99: float) -> None:
     short = p99 / 10
     share = BulkShare(short)
     assert share.most_seconds(0.0, 1.0) == max(short, LONG_SECONDS)  # nobody is to be spared
+    share.note_work(0.0, 0.5)
     share.note_answer(0.0, "e", p99)
     share.note_answer(0.0, "slow", 10 * p99)  # the faster endpoint decides
     assert share.most_seconds(0.0, 2 * short) == pytest.approx(0.55 * p99, rel=0.02)
@@ -200,6 +253,7 @@ def test_the_estimate_of_a_p99_is_near_it_whatever_bulk_batches_delay() -> None:
             delay = Delay(0.0, draw.uniform(0.0, 3.0))
             seconds += delay.until
         share.note_answer(0.0, "e", seconds, delay)
+    share.note_work(0.0, 0.5)
     for _ in range(1100):  # what is owed is paid, and the estimate falls by so much
         share.note_answer(0.0, "e", 1e-3)
     most = share.most_seconds(0.0, 1.0)

@@ -20,7 +20,7 @@ from gateway.state.peers import (
     ReadyPods,
     follow,
     peer_source,
-    ready_pods,
+    serving_pods,
     slices,
 )
 from gateway.state.sources import ClusterSource
@@ -110,14 +110,22 @@ async def test_a_gateway_that_stops_leaves_nothing_behind(tmp_path: Path) -> Non
     assert names(tmp_path) == ["other.beat"]
 
 
-def slice_of(name: str, *pods: tuple[str, bool | None], service: str = "headrace-gateway") -> Any:
+def _conditions(ready: bool | str | None) -> dict[str, bool]:
+    if ready == "ends":
+        return {"ready": False, "serving": True, "terminating": True}
+    return {} if ready is None else {"ready": bool(ready), "serving": bool(ready)}
+
+
+def slice_of(
+    name: str, *pods: tuple[str, bool | str | None], service: str = "headrace-gateway"
+) -> Any:
     return {
         "metadata": {"name": name, "labels": {SERVICE: service}},
         "addressType": "IPv4",
         "endpoints": [
             {
                 "addresses": [f"{name}-{uid}" if name.startswith("v4") else f"{name}::{uid}"],
-                "conditions": {} if ready is None else {"ready": ready},
+                "conditions": _conditions(ready),
                 "targetRef": {"kind": "Pod", "uid": uid},
             }
             for uid, ready in pods
@@ -125,18 +133,22 @@ def slice_of(name: str, *pods: tuple[str, bool | None], service: str = "headrace
     }
 
 
-async def test_ready_pods_of_the_service_are_counted_once_each() -> None:
+async def test_ready_pods_of_the_service_are_counted_once_each_and_those_that_end_are_heard() -> (
+    None
+):
     with fake_kubernetes() as fake:
-        fake.write(SLICES.path, slice_of("v4", ("a", True), ("b", None), ("c", False)))
+        fake.write(
+            SLICES.path, slice_of("v4", ("a", True), ("b", None), ("c", False), ("z", "ends"))
+        )
         fake.write(SLICES.path, slice_of("v6", ("a", True), ("b", True)))
         fake.write(SLICES.path, slice_of("other", ("x", True), service="mlflow"))
-        mirror = CollectionMirror(fake.pod_reader(), SLICES, ready_pods)
+        mirror = CollectionMirror(fake.pod_reader(), SLICES, serving_pods)
         async with (
             asyncio.timeout(60),
             aclosing(ReadyPods(ClusterSource(mirror)).watch(9310)) as watch,
         ):
             # Of a pod with addresses of both families that of IPv4.
-            assert await anext(watch) == Peers(2, frozenset({("v4-a", 9310), ("v4-b", 9310)}))
+            assert await anext(watch) == Peers(2, frozenset((f"v4-{pod}", 9310) for pod in "abz"))
             fake.go_away()
             fake.write(SLICES.path, slice_of("v4-more", ("d", True), ("e", True)))
             fake.come_back()
@@ -144,9 +156,9 @@ async def test_ready_pods_of_the_service_are_counted_once_each() -> None:
 
 
 def test_what_is_no_slice_is_said_to_be_none() -> None:
-    assert ready_pods({"metadata": {"name": "empty"}, "endpoints": None}) == frozenset()
+    assert serving_pods({"metadata": {"name": "empty"}, "endpoints": None}) == frozenset()
     with pytest.raises(ValueError, match="no EndpointSlice"):
-        ready_pods({"metadata": {"name": "odd"}, "endpoints": [{"addresses": []}]})
+        serving_pods({"metadata": {"name": "odd"}, "endpoints": [{"addresses": []}]})
 
 
 def test_a_place_in_a_cluster_needs_a_service() -> None:

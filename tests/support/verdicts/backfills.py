@@ -18,7 +18,7 @@ from verdicts.findings import Finding
 # tenths in every other second.
 BURSTS = 0.0
 ONE, TWO, UNEVEN, FOUR = (1.0,), (1.0, 1.0), (1.0, 0.0), (1.0, 1.0, 1.0, 1.0)
-LOADS = (0.1, 0.5, 0.8, BURSTS)
+LOADS = (0.01, 0.1, 0.5, 0.8, BURSTS)
 SETTINGS = (
     *((0.0, callers, load) for callers in (ONE, TWO, UNEVEN) for load in LOADS),
     (0.0, ONE, 0.95),
