@@ -35,11 +35,7 @@ def slowed(
     processes: int = 1,
     settings: Sequence[tuple[float, Sequence[float], float]] = SETTINGS,
 ) -> list[Finding]:
-    """What so many interactive calls wait, and how much is embedded, in each setting.
-
-    Behind several gateways four times as many: a long pause follows the first batch there, before
-    the p99 is known.
-    """
+    """What so many interactive calls wait, and how much is embedded, in each setting."""
     jobs = [(*each, calls) for each in settings]
     if processes == 1:
         return [found for job in jobs for found in _beside(job)]
@@ -50,7 +46,6 @@ def slowed(
 def _beside(job: Job) -> Sequence[Finding]:
     delay, callers, load, calls = job
     gateways = len(callers)
-    calls *= 1 if gateways == 1 else 4
     setting = Setting(
         ACCELERATOR,
         gateways=gateways,
