@@ -329,11 +329,14 @@ class Batcher:
     def _decide_bulk(self, now: float) -> None:
         """Sends batches of bulk calls to instances that idle, as long as one may begin."""
         while self._bulk.rows and not self._schedule.rows:
-            replica = self._idle_for_bulk(now)
-            if replica is None:
+            least = self._bulk.least_seconds()
+            for replica in self._idle_for_bulk(now):
+                most = self.share.most_seconds(now, least, replica.address, replica.instances)
+                if most is not None:
+                    break
+            else:
                 return
-            most = self.share.most_seconds(now, self._bulk.least_seconds(), self._fleet)
-            choice = None if most is None else self._bulk.take(now, Slots(1, 0), most)
+            choice = self._bulk.take(now, Slots(1, 0), most)
             if not isinstance(choice, Batch):
                 return
             self._send(choice, now, replica)
@@ -345,19 +348,18 @@ class Batcher:
             replica.load.waiting.add(self.wake)
         return now + _BULK_LOOK_SECONDS
 
-    def _idle_for_bulk(self, now: float) -> Replica | None:
-        """A replica for a batch of bulk calls: at a Triton that idles but for one more instance.
+    def _idle_for_bulk(self, now: float) -> list[Replica]:
+        """Replicas for a batch of bulk calls: at Tritons that idle but for one more instance.
 
         That one is left to the next interactive call; a lone instance has to idle. Of several
         Tritons the first ones are left to these.
         """
         serving = [replica for replica in self.replicas if replica.serves]
-        instances = sum(replica.instances for replica in serving)
-        most = self.share.most_tritons(now, len(serving), instances, self._fleet)
-        for replica in reversed(serving[-most:]):
-            if replica.idle and replica.load.all < max(1, replica.instances - 1):
-                return replica
-        return None
+        return [
+            replica
+            for replica in reversed(serving[-self.share.most_tritons(now, len(serving)) :])
+            if replica.idle and replica.load.all < max(1, replica.instances - 1)
+        ]
 
     def _wake_at(self, moment: float | None) -> None:
         if self._timer is not None:
@@ -410,9 +412,9 @@ class Batcher:
         bulk = batch.rows[0].job.bulk
         flight = replica.batch_sent(now, expected, bucket * rows, bulk=bulk)
         if bulk:
-            self.share.note_begin(now, expected, self._fleet)
+            self.share.note_begin(now, expected, replica.address)
         elif self.share.measures(now):
-            self.share.note_work(now, expected)
+            self.share.note_work(now, expected, replica.address)
         mark_sent(batch.rows, flight.sent)
         return flight
 

@@ -17,7 +17,7 @@ stays within a tenth nevertheless, unless an operator allows batches of some tim
   an unknown p99.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, exp, inf
 
@@ -39,8 +39,12 @@ _MOST_TIME = 0.04
 _LEAST_TIME = 0.0025
 _IDLE_TIME = 0.001
 _BUSY_TIME = 0.08  # times the share of the time that interactive batches take
+# Below this share of the time fewer than one request in 100 waits for others, so that some may wait
+# for bulk batches too: so much of what is left until then.
+_SEEN_BUSY = 0.01
+_UNSEEN_TIME = 0.6
 _RARE = 0.2  # requests a second
-_RARE_SECONDS = 60.0  # over which they are counted
+_RARE_SECONDS = (60.0, 2.0)  # over which they are counted; the greater rate is believed
 _QUIET = 0.05  # so little that a lone gateway goes by that too, as it learns from too few
 _LEAST_IDLE = 0.1  # share of the time that counts as left at least
 _BUSY_SECONDS = 1.0  # over which it is averaged how busy Tritons are
@@ -56,7 +60,7 @@ LONG_SECONDS = 0.01  # of a batch if nobody has to be spared
 _RISE = 1.01
 _LEAST_SECONDS = 1e-4  # of a request: an estimate of nothing would not rise
 _SURE = 100  # requests; before, what is slow by itself is not charged for
-_COLD = 5  # of the slowest of these none is believed
+_COLD = 3  # of the slowest of these the first ones are not believed
 _FORGOTTEN_SECONDS = 60.0  # an endpoint without requests for so long need not be spared
 
 
@@ -76,14 +80,14 @@ class GatewayReport:
         spared: whether it has callers.
         p99: seconds that their requests take, the least of its endpoints'; None: not known yet.
         wants: whether it has bulk requests.
-        busy: engine seconds of interactive batches a second, of all Tritons.
+        busy: engine seconds of interactive batches a second, by the Tritons' addresses.
         rate: interactive requests a second.
     """
 
     spared: bool
     p99: float | None = None
     wants: bool = False
-    busy: float = 0.0
+    busy: Mapping[str, float] = field(default_factory=dict)
     rate: float = 0.0
 
 
@@ -114,11 +118,24 @@ class _Endpoint:
 
 
 @dataclass(slots=True)
-class _Pool:
-    """Tritons, and time of theirs that is saved for bulk batches of one of several gateways."""
+class _Average:
+    """An amount a second, averaged over about these seconds."""
 
-    tritons: int = 1
-    instances: int = 1
+    seconds: float
+    value: float = 0.0
+    at: float = 0.0
+
+    def add(self, now: float, amount: float) -> None:
+        self.value, self.at = self.get(now) + amount / self.seconds, now
+
+    def get(self, now: float) -> float:
+        return self.value * exp(min(0.0, self.at - now) / self.seconds)
+
+
+@dataclass(slots=True)
+class _SavedTime:
+    """Time of a Triton that is saved for bulk batches."""
+
     saved: float = _MOST_SAVED_SECONDS
     at: float = -inf
     p99: float = inf  # of callers of any gateway; 0: not known
@@ -127,15 +144,14 @@ class _Pool:
     rare_time: float = 0.0
 
     def refill(self, now: float, p99: float, load: tuple[float, float], wanting: int) -> None:
-        """Takes what is known of callers; ``load``: how busy they keep Tritons, and their rate."""
+        """Takes what is known of callers; ``load``: the time that they take, and their rate."""
         passed, self.at, self.p99 = now - self.at, now, p99
-        self.saved = min(_MOST_SAVED_SECONDS, self.saved + passed * self.tritons / wanting)
-        busy, rate = load
-        busy = min(busy / self.instances, 1.0 - _LEAST_IDLE)
+        self.saved = min(_MOST_SAVED_SECONDS, self.saved + passed / wanting)
+        busy, rate = min(load[0], 1.0 - _LEAST_IDLE), load[1]
         self.idle = 1.0 - busy
-        self.most_time = min(_MOST_TIME, max(_IDLE_TIME, _BUSY_TIME * busy))
-        rate = max(rate, 1e-3)
-        self.rare_time = min(1.0, _RARE / rate) ** 2 / (_EVERY_SECONDS * rate)
+        unseen = _UNSEEN_TIME * (_SEEN_BUSY - busy)
+        self.most_time = min(_MOST_TIME, max(_IDLE_TIME, unseen, _BUSY_TIME * busy))
+        self.rare_time = _rareness(rate) / (_EVERY_SECONDS * max(rate, 1e-3))
 
     def most_seconds(self, least_seconds: float) -> float:
         """Of a batch that may begin; 0.0: none may."""
@@ -151,6 +167,11 @@ class _Pool:
             paid = min(self.most_time, max(_LEAST_TIME, _TIME * self.p99 / seconds))
             share = min(1.0, paid * self.idle + self.rare_time)
             self.saved = max(self.saved - seconds / share, -_MOST_OWED_SECONDS)
+
+
+def _rareness(rate: float) -> float:
+    """How much of one request a minute may be slow: 1.0 if few come, next to nothing else."""
+    return min(1.0, _RARE / max(rate, 1e-3)) ** 2
 
 
 class BulkShare:
@@ -176,10 +197,9 @@ class BulkShare:
         self._heard: dict[Hashable, tuple[float, GatewayReport]] = {}  # when, and what
         self._measured_until = self._wanted_until = -inf
         self._wanted_since = -inf
-        self._busy = self._busy_since = 0.0
-        self._asked = self._counted = 0  # interactive requests in all, and those in the rate
-        self._rate = self._counted_at = 0.0
-        self._pools: dict[Hashable, _Pool] = {}
+        self._busy: dict[str, _Average] = {}  # by the Tritons' addresses, as what is saved
+        self._saved: dict[str, _SavedTime] = {}
+        self._rates = [_Average(seconds) for seconds in _RARE_SECONDS]
         self._saves = False  # whether bulk batches go by the time that is saved for them
         self._delays: dict[Hashable, Delay] = {}  # of packages, until an instance is free for one
         self._yields = False
@@ -209,7 +229,9 @@ class BulkShare:
     def note_asked(self, now: float) -> None:
         """An interactive request has come."""
         since, self._asked_at = now - self._asked_at, now
-        self._asked += 1
+        if self.measures(now):
+            for rate in self._rates:
+                rate.add(now, 1.0)
         if since > _FORGOTTEN_SECONDS and self.tell is not None:
             self.tell()
 
@@ -227,22 +249,26 @@ class BulkShare:
             self._delays[package] = Delay(now, until)
         return self._delays.get(package)
 
-    def note_begin(self, now: float, seconds: float, pool: Hashable = "") -> None:
-        """A bulk batch begins that takes these engine seconds of a pool of Tritons.
+    def note_begin(self, now: float, seconds: float, triton: str = "") -> None:
+        """A bulk batch begins that takes these engine seconds of a Triton.
 
         An instance idled, so nobody waits there for an earlier one.
         """
         self._delays = {key: each for key, each in self._delays.items() if each.until > now}
         if self._saves and seconds > self.short_seconds:
-            self._pool(pool).begin(seconds)
+            self._saved_of(triton).begin(seconds)
 
-    def note_work(self, now: float, seconds: float) -> None:
+    def _saved_of(self, triton: str) -> _SavedTime:
+        found = self._saved.get(triton)
+        if found is None:
+            found = self._saved[triton] = _SavedTime()
+        return found
+
+    def note_work(self, now: float, seconds: float, triton: str = "") -> None:
         """A batch of interactive requests begins that takes these engine seconds."""
-        self._busy = self._busy_at(now) + seconds / _BUSY_SECONDS
-        self._busy_since = now
-
-    def _busy_at(self, now: float) -> float:
-        return self._busy * exp((self._busy_since - now) / _BUSY_SECONDS)
+        if triton not in self._busy:
+            self._busy[triton] = _Average(_BUSY_SECONDS)
+        self._busy[triton].add(now, seconds)
 
     def note_end(self, now: float) -> None:
         """A bulk batch has ended."""
@@ -264,15 +290,17 @@ class BulkShare:
                 del self._endpoints[name]
         p99 = min((each.careful for each in self._endpoints.values()), default=None)
         spared = now - self._asked_at < _FORGOTTEN_SECONDS
-        busy, rate = self._busy_at(now), self._rate_at(now)
-        return GatewayReport(spared, p99, now < self._wanted_until, busy, rate)
+        for triton, average in [*self._busy.items()]:
+            if now - average.at > _FORGOTTEN_SECONDS:
+                del self._busy[triton]
+        for triton, time in [*self._saved.items()]:
+            if now - time.at > 2 * _MOST_OWED_SECONDS:
+                del self._saved[triton]
+        busy = {triton: average.get(now) for triton, average in self._busy.items()}
+        return GatewayReport(spared, p99, now < self._wanted_until, busy, self._rate(now))
 
-    def _rate_at(self, now: float) -> float:
-        passed = min(max(now - self._counted_at, 1e-6), _FORGOTTEN_SECONDS)
-        came, self._counted, self._counted_at = self._asked - self._counted, self._asked, now
-        kept = exp(-passed / _RARE_SECONDS)
-        self._rate = kept * self._rate + (1.0 - kept) * came / passed
-        return self._rate
+    def _rate(self, now: float) -> float:
+        return max(each.get(now) for each in self._rates)
 
     def hear(self, now: float, name: Hashable, report: GatewayReport) -> None:
         """What another gateway says."""
@@ -303,44 +331,35 @@ class BulkShare:
         """Within what time a batch has to be over to be short."""
         return self._short_seconds / self.gateways
 
-    def most_tritons(
-        self, now: float, tritons: int, instances: int = 1, pool: Hashable = ""
-    ) -> int:
-        """How many Tritons of a pool may run bulk batches; one is left to interactive requests.
-
-        Args:
-            now: the event loop's clock, seconds.
-            tritons: of the pool.
-            instances: of all these.
-            pool: which one it is.
-        """
-        found = self._pool(pool)
-        found.tritons, found.instances = max(1, tritons), max(1, instances)
+    def most_tritons(self, now: float, tritons: int) -> int:
+        """How many Tritons of all may run bulk batches; one is left to interactive requests."""
         room = self._room(now) if self.gateways == 1 else 1.0
         return max(1, ceil(room * (tritons - 1)))
 
-    def _pool(self, pool: Hashable) -> _Pool:
-        return self._pools.setdefault(pool, _Pool())
-
-    def most_seconds(self, now: float, least_seconds: float, pool: Hashable = "") -> float | None:
+    def most_seconds(
+        self, now: float, least_seconds: float, triton: str = "", instances: int = 1
+    ) -> float | None:
         """Engine seconds of a batch that may begin at an idle instance; None: none may.
 
         Args:
             now: the event loop's clock, seconds.
             least_seconds: of the smallest batch, which holds one row.
-            pool: whose instance that is.
+            triton: the address of whose instance it is.
+            instances: that it has.
         """
         if self._yields:
             return None
         if now > self._wanted_until:
             self._wanted_since = now
         self._wanted_until = now + _WANTED_SECONDS
-        quiet = self._busy_at(now) < _QUIET * self._pool(pool).instances
-        self._saves = self.gateways > 1 or quiet
+        self._saves = self.gateways > 1
+        if not self._saves:
+            busy = self._busy.get(triton)
+            self._saves = busy is None or busy.get(now) < _QUIET * instances
         if self._saves:
-            most = self._most_of_saved(now, least_seconds, self._pool(pool))
+            most = self._most_of_saved(now, least_seconds, triton, instances)
         elif self._room(now) > 0:
-            least = min([each.p99 for each in self._endpoints.values()], default=inf)
+            least = min([each.careful for each in self._endpoints.values()], default=inf)
             most = LONG_SECONDS if least == inf else _PAID_SHARE * least
         else:
             most = 0.0
@@ -348,25 +367,29 @@ class BulkShare:
             return max(most, self.short_seconds)
         return self.short_seconds if least_seconds <= self.short_seconds else None
 
-    def _most_of_saved(self, now: float, least_seconds: float, pool: _Pool) -> float:
+    def _most_of_saved(
+        self, now: float, least_seconds: float, triton: str, instances: int
+    ) -> float:
         """Of a batch that time is saved for; 0.0: it is not, for none but short ones."""
         reports = [self._own(now)]
         reports += [each for at, each in self._heard.values() if now - at <= HEARD_SECONDS]
         silent = max(0, self.gateways - len(reports))
         p99s = [each.p99 or 0.0 for each in reports if each.spared] + [0.0] * silent
         rate = inf if silent else sum(each.rate for each in reports)
+        busy = sum(each.busy.get(triton, 0.0) for each in reports) / instances
         wanting = silent + sum(each.wants for each in reports)
-        load = sum(each.busy for each in reports), rate
-        pool.refill(now, min(p99s, default=inf), load, wanting)
+        found = self._saved_of(triton)
+        found.refill(now, min(p99s, default=inf), (busy, rate), wanting)
         if silent and now - self._wanted_since < _WAITED_SECONDS:
             return 0.0
-        return pool.most_seconds(least_seconds)
+        return found.most_seconds(least_seconds)
 
     def _room(self, now: float) -> float:
         """How many more requests may be slow, of the endpoint that has the fewest left."""
+        rareness = _rareness(self._rate(now))
         for name, each in [*self._endpoints.items()]:
             if now - each.at > _FORGOTTEN_SECONDS:
                 del self._endpoints[name]
-            passed = max(0.0, now - each.refilled) / _EVERY_SECONDS
+            passed = max(0.0, now - each.refilled) * rareness / _EVERY_SECONDS
             each.room, each.refilled = min(1.0, each.room + passed), now
         return min((each.room for each in self._endpoints.values()), default=1.0)

@@ -24,10 +24,12 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 0.1
 _SILENT_SECONDS = 5.0  # until a gateway that says nothing is named
+_MOST_TRITONS = 40  # of a datagram, which is to fit into one frame: the busiest
 _LEAST_P99, _MOST_P99 = 1e-5, 3600.0  # seconds
 _MAPPED = "::ffff:"  # an IPv4 address to a socket of IPv6
 
 
+_Triton = Annotated[str, msgspec.Meta(max_length=300)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=10**9)]
 
 
@@ -45,7 +47,7 @@ class ReportDatagram(msgspec.Struct, array_like=True):
     wants: bool
     spared: bool
     p99: Annotated[float, msgspec.Meta(ge=_LEAST_P99, le=_MOST_P99)] | None
-    busy: _Amount
+    busy: Annotated[dict[_Triton, _Amount], msgspec.Meta(max_length=_MOST_TRITONS)]
     rate: _Amount
 
 
@@ -157,6 +159,10 @@ class BulkReports(asyncio.DatagramProtocol):
         # uvloop's is of no such class.
         self._transport = cast("asyncio.DatagramTransport", transport)
 
+    def connection_lost(self, _: Exception | None) -> None:
+        """The loop has closed it."""
+        self._transport = None
+
     def error_received(self, exc: Exception) -> None:
         """A gateway has just left."""
 
@@ -193,7 +199,9 @@ class BulkReports(asyncio.DatagramProtocol):
             return
         it = self._share.report(now)
         p99 = None if it.p99 is None else min(max(it.p99, _LEAST_P99), _MOST_P99)
-        message = ReportDatagram(self._sender, asks, it.wants, it.spared, p99, it.busy, it.rate)
+        busiest = sorted(it.busy.items(), key=lambda each: each[1])[-_MOST_TRITONS:]
+        busy = {triton: round(each, 4) for triton, each in busiest}
+        message = ReportDatagram(self._sender, asks, it.wants, it.spared, p99, busy, it.rate)
         data = msgspec.json.encode(message)
         for host, port in others:
             if self._family == socket.AF_INET6 and ":" not in host:
