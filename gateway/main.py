@@ -322,8 +322,6 @@ class Gateway:
 
         local = isinstance(self._peers, HeartbeatFolder)  # which tells others of any port
         host, port = (LOOPBACK, 0) if local else (self._settings.host, operations_port)
-        if not local:
-            self._bulk.gateways = 2  # until it is known, there may be others
         port = await reports.open(host, port)
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -79,6 +79,7 @@ class BulkReports(asyncio.DatagramProtocol):
 
     async def open(self, host: str, port: int) -> int:
         """Listens; gives the port, or 0 if it can't, which is logged."""
+        self._share.gateways = 2  # until it is known, there may be others
         families = [(host, socket.AF_INET)]
         if ":" in host:  # which a machine may not have
             families = [(host, socket.AF_INET6), *[("0.0.0.0", socket.AF_INET)] * (host == "::")]

@@ -117,6 +117,46 @@ def test_tritons_that_idle_and_those_that_are_full_have_less_time_for_bulk_batch
         assert (share.most_seconds(now, seconds, "t", 2) is not None) == may_begin
 
 
+def test_a_lone_gateway_goes_by_the_time_while_its_triton_is_nearly_idle() -> None:
+    share = BulkShare()
+    for _ in range(200):
+        share.note_asked(0.0)
+        share.note_answer(0.0, "e", P99)
+    assert share.most_seconds(0.0, 0.001) is not None
+    share.note_begin(0.0, 10.0)
+    assert share.most_seconds(0.0, 0.001) is None
+    share.note_work(0.0, 0.1)
+    assert share.most_seconds(0.0, 0.001) is not None  # no request was slow
+    share.note_begin(0.0, 1000.0)  # which costs none of that time
+    assert share.most_seconds(590.0, 0.001) == LONG_SECONDS
+
+
+@pytest.mark.parametrize("wanting", [0, 1, 3])
+def test_gateways_with_bulk_requests_share_the_time(wanting: int) -> None:
+    share = BulkShare()
+    reports = [GatewayReport(True, P99, wants=True, rate=100.0) for _ in range(wanting)]
+    reports += [GatewayReport(True, P99, rate=100.0)]
+    hear(share, 0.0, *reports)
+    assert share.most_seconds(0.0, P99) is not None
+    share.note_begin(0.0, P99)
+    pause = (P99 / 0.006 - 0.5) * (wanting + 1)
+    for now, may_begin in ((0.98 * pause, False), (1.02 * pause, True)):
+        hear(share, now, *reports)
+        assert (share.most_seconds(now, P99) is not None) == may_begin
+
+
+@runs_on(SteppedLoop)
+async def test_a_batcher_tells_how_busy_interactive_batches_keep_a_triton() -> None:
+    async with world_of(Setting(CPU)) as world:
+        (batcher,), now = world.bulk, world.loop.time()
+        assert batcher.share.report(now).busy == {}  # asked by another gateway
+        address = batcher.replicas[0].address
+        expected = batcher.cost.seconds_on(address, 128, 1)
+        await batcher.submit(encoded([128]), "e", now + 60).future
+        busy = dict(batcher.share.report(world.loop.time()).busy)
+        assert busy == pytest.approx({address: expected}, rel=0.05)
+
+
 def test_each_triton_has_time_of_its_own() -> None:
     share, spared = BulkShare(), GatewayReport(True, P99, rate=100.0)
     hear(share, 0.0, spared)
@@ -261,6 +301,26 @@ def test_a_batch_that_is_short_may_begin_whatever_is_owed(p99: float) -> None:
     assert share.most_seconds(0.0, short / 2) == short
     assert share.most_seconds(0.0, 2 * short) is None  # and a longer one may not
     assert share.most_seconds(100.0, 1.0) == max(short, LONG_SECONDS)  # nobody asked for a minute
+
+
+@pytest.mark.parametrize(("asked", "may_begin"), [(1, True), (1000, False)])
+def test_a_lone_gateway_s_callers_may_be_slow_once_a_minute_if_they_are_rare(
+    asked: int, may_begin: bool
+) -> None:
+    share = BulkShare()
+    share.jobs = 1
+    for seconds in [1.0] * 100 + [10.0] * 3:
+        share.note_answer(0.0, "e", seconds, Delay(0.0, seconds - 1.0))
+    begun = []
+    for now in range(300):
+        share.note_work(now, 1.0)
+        if now % 30 == 0:
+            share.note_answer(now, "e", 1.0)
+        for _ in range(asked if asked > 1 or now % 30 == 0 else 0):
+            share.note_asked(now)
+        begun.append(share.most_seconds(now, math.inf) is not None)
+    assert begun[-1] == may_begin
+    assert not begun[0]
 
 
 def test_the_estimate_of_a_p99_is_near_it_whatever_bulk_batches_delay() -> None:
