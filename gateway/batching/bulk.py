@@ -43,7 +43,7 @@ _BUSY_TIME = 0.08  # times the share of the time that interactive batches take
 # for bulk batches too: so much of what is left until then.
 _SEEN_BUSY = 0.01
 _UNSEEN_TIME = 0.6
-_RARE = 0.2  # requests a second
+_RARE = 0.1  # requests a second
 _RARE_SECONDS = (60.0, 2.0)  # over which they are counted; the greater rate is believed
 _QUIET = 0.05  # so little that a lone gateway goes by that too, as it learns from too few
 _LEAST_IDLE = 0.1  # share of the time that counts as left at least
