@@ -50,6 +50,7 @@ _LEAST_IDLE = 0.1  # share of the time that counts as left at least
 _BUSY_SECONDS = 1.0  # over which it is averaged how busy Tritons are
 _MOST_SAVED_SECONDS = 0.5  # of time in which nothing ran
 _MOST_OWED_SECONDS = 600.0
+_LOOK_SECONDS = 0.02  # between two looks whether a Triton of which nothing is saved may run one
 _WAITED_SECONDS = 0.3  # for what others say, before the first batch
 _MEASURED_SECONDS = 30.0  # for how long requests are measured after another gateway has asked
 HEARD_SECONDS = 2.0  # for how long what another gateway said holds
@@ -294,7 +295,7 @@ class BulkShare:
             if now - average.at > _FORGOTTEN_SECONDS:
                 del self._busy[triton]
         for triton, time in [*self._saved.items()]:
-            if now - time.at > 2 * _MOST_OWED_SECONDS:
+            if 2 * _MOST_OWED_SECONDS < now - time.at < inf:
                 del self._saved[triton]
         busy = {triton: average.get(now) for triton, average in self._busy.items()}
         return GatewayReport(spared, p99, now < self._wanted_until, busy, self._rate(now))
@@ -371,6 +372,9 @@ class BulkShare:
         self, now: float, least_seconds: float, triton: str, instances: int
     ) -> float:
         """Of a batch that time is saved for; 0.0: it is not, for none but short ones."""
+        found = self._saved_of(triton)
+        if found.saved <= 0 and found.p99 < inf and now - found.at < _LOOK_SECONDS:
+            return 0.0
         reports = [self._own(now)]
         reports += [each for at, each in self._heard.values() if now - at <= HEARD_SECONDS]
         silent = max(0, self.gateways - len(reports))
@@ -378,7 +382,6 @@ class BulkShare:
         rate = inf if silent else sum(each.rate for each in reports)
         busy = sum(each.busy.get(triton, 0.0) for each in reports) / instances
         wanting = silent + sum(each.wants for each in reports)
-        found = self._saved_of(triton)
         found.refill(now, min(p99s, default=inf), (busy, rate), wanting)
         if silent and now - self._wanted_since < _WAITED_SECONDS:
             return 0.0

@@ -157,6 +157,17 @@ async def test_a_batcher_tells_how_busy_interactive_batches_keep_a_triton() -> N
         assert busy == pytest.approx({address: expected}, rel=0.05)
 
 
+def test_callers_that_are_gone_keep_no_bulk_batch_whatever_is_owed() -> None:
+    share, quiet = BulkShare(), GatewayReport(spared=False)
+    hear(share, 0.0, GatewayReport(True, P99, rate=100.0))
+    assert share.most_seconds(0.0, P99) is not None
+    share.note_begin(0.0, 10.0)
+    assert share.most_seconds(0.0, P99) is None
+    hear(share, 0.01, quiet)
+    assert share.most_seconds(0.01, P99) is None  # it has just looked
+    assert share.most_seconds(0.03, P99) == LONG_SECONDS
+
+
 def test_each_triton_has_time_of_its_own() -> None:
     share, spared = BulkShare(), GatewayReport(True, P99, rate=100.0)
     hear(share, 0.0, spared)
