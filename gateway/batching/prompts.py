@@ -157,6 +157,10 @@ class PromptFlow:
         left = max(0.0, self._deadline - now) + _MORE_SECONDS
         stream = replica.engine.generate(self._prompt, left)
         self._sent = PromptFlight(replica, replica.batch_sent(now, self._expected, tokens), stream)
+        share = self._batcher.share  # bulk requests spare callers of texts too
+        share.note_asked(now)
+        if share.measures(now):
+            share.note_work(now, self._expected, replica.address)
         return self._sent
 
     async def _read(self, sent: PromptFlight, until: float) -> TokenChunk:

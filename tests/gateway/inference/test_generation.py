@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from time import monotonic
 
 import pytest
 from gateway_world import FakeEngine, call_of, endpoint_of, loop_turns, text_of, writer_of
@@ -71,6 +72,16 @@ async def test_a_text_comes_in_pieces_and_its_end_is_one_event() -> None:
         assert (event.status, event.answered, event.arm) == (200, True, Arm.STABLE)
         assert (record.tokens, record.generated, record.label) == (3, 5, "length")
         assert all(stream.closed for stream in here.engine.streams)
+
+
+async def test_bulk_requests_spare_callers_of_texts() -> None:
+    async with world() as here:
+        share = here.endpoints.serving.batchers[DEFAULT_POOL][ONE.ref.package].share
+        assert not share.report(monotonic()).spared
+        await read(await begin(here))
+        report = share.report(monotonic())
+        assert report.spared
+        assert sum(report.busy.values()) > 0
 
 
 async def test_a_token_that_ends_the_text_is_counted_and_not_shown() -> None:
