@@ -286,19 +286,23 @@ class BulkShare:
         return self._own(now)
 
     def _own(self, now: float) -> GatewayReport:
+        self._forget_idle(now)
+        p99 = min((each.careful for each in self._endpoints.values()), default=None)
+        spared = now - self._asked_at < _FORGOTTEN_SECONDS
+        busy = {triton: average.get(now) for triton, average in self._busy.items()}
+        return GatewayReport(spared, p99, now < self._wanted_until, busy, self._rate(now))
+
+    def _forget_idle(self, now: float) -> None:
+        """Drops what is known of endpoints without requests, and of Tritons that have left."""
         for name, each in [*self._endpoints.items()]:
             if now - each.at > _FORGOTTEN_SECONDS:
                 del self._endpoints[name]
-        p99 = min((each.careful for each in self._endpoints.values()), default=None)
-        spared = now - self._asked_at < _FORGOTTEN_SECONDS
         for triton, average in [*self._busy.items()]:
             if now - average.at > _FORGOTTEN_SECONDS:
                 del self._busy[triton]
         for triton, time in [*self._saved.items()]:
-            if 2 * _MOST_OWED_SECONDS < now - time.at < inf:
+            if now - time.at > 2 * _MOST_OWED_SECONDS:
                 del self._saved[triton]
-        busy = {triton: average.get(now) for triton, average in self._busy.items()}
-        return GatewayReport(spared, p99, now < self._wanted_until, busy, self._rate(now))
 
     def _rate(self, now: float) -> float:
         return max(each.get(now) for each in self._rates)
@@ -372,8 +376,8 @@ class BulkShare:
         self, now: float, least_seconds: float, triton: str, instances: int
     ) -> float:
         """Of a batch that time is saved for; 0.0: it is not, for none but short ones."""
-        found = self._saved_of(triton)
-        if found.saved <= 0 and found.p99 < inf and now - found.at < _LOOK_SECONDS:
+        last = self._saved_of(triton)
+        if last.saved <= 0 and last.p99 < inf and now - last.at < _LOOK_SECONDS:
             return 0.0
         reports = [self._own(now)]
         reports += [each for at, each in self._heard.values() if now - at <= HEARD_SECONDS]
@@ -382,6 +386,7 @@ class BulkShare:
         rate = inf if silent else sum(each.rate for each in reports)
         busy = sum(each.busy.get(triton, 0.0) for each in reports) / instances
         wanting = silent + sum(each.wants for each in reports)
+        found = self._saved_of(triton)  # the last one may just have been forgotten
         found.refill(now, min(p99s, default=inf), (busy, rate), wanting)
         if silent and now - self._wanted_since < _WAITED_SECONDS:
             return 0.0
@@ -389,10 +394,9 @@ class BulkShare:
 
     def _room(self, now: float) -> float:
         """How many more requests may be slow, of the endpoint that has the fewest left."""
+        self._forget_idle(now)
         rareness = _rareness(self._rate(now))
-        for name, each in [*self._endpoints.items()]:
-            if now - each.at > _FORGOTTEN_SECONDS:
-                del self._endpoints[name]
+        for each in self._endpoints.values():
             passed = max(0.0, now - each.refilled) * rareness / _EVERY_SECONDS
             each.room, each.refilled = min(1.0, each.room + passed), now
         return min((each.room for each in self._endpoints.values()), default=1.0)

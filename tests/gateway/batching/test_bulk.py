@@ -168,6 +168,16 @@ def test_callers_that_are_gone_keep_no_bulk_batch_whatever_is_owed() -> None:
     assert share.most_seconds(0.03, P99) == LONG_SECONDS
 
 
+@pytest.mark.parametrize("idle", [1.0, 1300.0])
+def test_a_batch_is_paid_for_however_long_there_was_none(idle: float) -> None:
+    share, spared = BulkShare(), GatewayReport(True, P99, rate=100.0)
+    for now in (0.0, idle):
+        hear(share, now, spared)
+        assert share.most_seconds(now, 0.001) is not None
+    share.note_begin(idle, 10.0)
+    assert share.most_seconds(idle, 0.001) is None
+
+
 def test_each_triton_has_time_of_its_own() -> None:
     share, spared = BulkShare(), GatewayReport(True, P99, rate=100.0)
     hear(share, 0.0, spared)
