@@ -64,7 +64,7 @@ from service.cluster.errors import AccessError
 from service.kafka import KafkaAddress, KafkaLoginError
 from service.key_files import HexKeyFileError, make_key_file, read_keys
 from service.loop_heartbeat import LoopHeartbeat
-from service.steady_clock import SteadyClock
+from service.steady_clock import API_SERVER, SteadyClock
 from stats.reading.published import KafkaEventLogEnds
 from stats.reading.reader import WindowsReader
 from stats.reading.record_log import KafkaRecordLog
@@ -99,6 +99,7 @@ class _Release:
     keys: tuple[bytes, ...]
     heartbeats: Heartbeats
     claim: ReleaseClaim
+    mark: StoreMark
 
 
 def main() -> int:
@@ -106,13 +107,12 @@ def main() -> int:
     settings = flags.parse(ControllerSettings, sys.argv[1:], os.environ, program="controller.main")
     logs.configure("controller", settings.log_level)
     log.info("the controller starts")
-    environment = dict(os.environ)
+    environment, clock = dict(os.environ), SteadyClock(witness=API_SERVER)
     try:
         endpoints = opening.whole_endpoints(settings.endpoints, environment)
         launcher = _launcher(settings, environment)
         keys = _index_keys(settings)
-        _check_mark(_store_mark(settings, keys))
-        release = _release(settings, environment, keys)
+        release = _release(settings, environment, keys, clock)
         webhook_secrets = _webhook_secrets(settings)
         kafka = KafkaAddress.of(settings.kafka_bootstrap, login=settings.kafka_login)
         # Before the loop: its import takes seconds.
@@ -143,7 +143,7 @@ def main() -> int:
     statistics = WindowsReader(
         lambda since: KafkaRecordLog(kafka, since, settings.windows_topic),
         KafkaEventLogEnds(kafka, settings.predictions_topic),
-        clock=SteadyClock(),
+        clock=clock,
     )
     try:
         asyncio.run(
@@ -157,6 +157,7 @@ def main() -> int:
                 webhook_secrets=webhook_secrets,
                 statistics=statistics,
                 loops=loops,
+                clock=clock,
             )
         )
     except StoreUnavailableError as error:
@@ -176,6 +177,7 @@ async def _run(
     webhook_secrets: Sequence[str],
     statistics: WindowsReader,
     loops: "_Loops",
+    clock: SteadyClock,
 ) -> None:
     stop, changed = asyncio.Event(), asyncio.Event()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
@@ -204,28 +206,29 @@ async def _run(
         jobs=jobs,
         rollouts=rollouts,
         changed=changed,
-        now=SteadyClock(),
+        now=clock,
     )
-    mark = _store_mark(settings, keys)
     collection = GarbageCollection(
         settings.keep_packages,
         store,
         lambda: opening.endpoints(settings.endpoints, environment, watch=False),
         lambda: bool(jobs.states),
-        foreign=mark.claim,
+        foreign=release.mark.claim,
     )
     statistics.start()
     beside = [
         asyncio.create_task(loops.events.run(), name="heartbeat"),
         asyncio.create_task(collection.run(), name="garbage-collection"),
-        asyncio.create_task(StoreRenewal(mark.claim, stop.set).run(), name="store-mark"),
+        asyncio.create_task(StoreRenewal(release.mark.claim, stop.set).run(), name="store-mark"),
         asyncio.create_task(staging.clean(_outliving_seconds(settings)), name="staging"),
     ]
     if settings.webhook_port and settings.webhook_url:
         entry = WebhookEntry(settings.webhook_url, webhook_secrets[0])
         beside += [asyncio.create_task(entry.keep(it), name="webhook-entry") for it in mlflow]
     try:
-        heartbeat = HeartbeatWriter(release.heartbeats, claim=release.claim, on_taken=stop.set)
+        heartbeat = HeartbeatWriter(
+            release.heartbeats, claim=release.claim, on_taken=stop.set, now=clock
+        )
         async with _webhook(settings, webhook_secrets, source):
             await controller.run(stop, heartbeat, after_pass=loops.passes.beat)
     finally:
@@ -297,11 +300,6 @@ def _pyfunc_limits(settings: ControllerSettings) -> PyfuncLimits | None:
     return PyfuncLimits(megabytes=settings.pyfunc_megabytes, closed_off=settings.pyfunc_closed_off)
 
 
-def _store_mark(settings: ControllerSettings, keys: Sequence[bytes]) -> StoreMark:
-    owner = f"the controller of {settings.endpoints} on {socket.gethostname()}"
-    return StoreMark(settings.store_url, keys, owner=owner, now=SteadyClock())
-
-
 def _check_mark(mark: StoreMark) -> None:
     """Marks the package store; one that is away is looked at again before anything is removed.
 
@@ -318,18 +316,26 @@ def _check_mark(mark: StoreMark) -> None:
 
 
 def _release(
-    settings: ControllerSettings, environment: Mapping[str, str], keys: tuple[bytes, ...]
+    settings: ControllerSettings,
+    environment: Mapping[str, str],
+    keys: tuple[bytes, ...],
+    clock: SteadyClock,
 ) -> _Release:
-    """This release, if it may have the endpoints.
+    """This release, if it may have the endpoints and the package store.
 
     Raises:
         EndpointsTakenError: another release's controller looks after them.
+        StoreTakenError: another release has it.
     """
     heartbeats = opening.heartbeats(settings.endpoints, environment)
     claim = ReleaseClaim(heartbeats, keys, settings.endpoints)
     if refused := claim.refusal(time.sleep):
         raise EndpointsTakenError(refused)
-    return _Release(keys, heartbeats, claim)
+    # Now that the API server was asked, by whose time the mark is.
+    owner = f"the controller of {settings.endpoints} on {socket.gethostname()}"
+    mark = StoreMark(settings.store_url, keys, owner=owner, now=clock)
+    _check_mark(mark)
+    return _Release(keys, heartbeats, claim, mark)
 
 
 def _index_keys(settings: ControllerSettings) -> tuple[bytes, ...]:

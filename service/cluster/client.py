@@ -29,6 +29,7 @@ from service.cluster.errors import (
     MissingError,
     UnreadableEventError,
 )
+from service.steady_clock import API_SERVER
 from service.timed_answers import time_answers
 
 _MERGE_PATCH = "application/merge-patch+json"
@@ -238,6 +239,7 @@ class ClusterClient:
         with self.asking(what):
             deadline = {"_request_timeout": self._timeout}
             response = method(*arguments, **(deadline | options), _preload_content=False)
+            API_SERVER.note(response.headers.get("Date"))
             data: bytes = response.data
             return data
 

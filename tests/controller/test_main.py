@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from fake_kubernetes import NAMESPACE, fake_kubernetes, write_kubeconfig
 from fake_mlflow import FakeMlflow, serve
 from network_calls import addresses, traced
 from registry_fakes import endpoint, manifest
@@ -26,8 +28,9 @@ from registry.errors import EndpointConflictError
 from registry.packages.store import PackageStore
 from registry.packages.store_mark import StoreMark
 from registry.reconcile.release_claim import ReleaseClaim
-from registry.stores.endpoints import FileEndpointStore
-from registry.stores.heartbeats import FileHeartbeats
+from registry.stores.cluster_endpoints import KubernetesEndpointStore
+from registry.stores.endpoints import EndpointStore, FileEndpointStore
+from registry.stores.heartbeats import FileHeartbeats, KubernetesHeartbeats
 from service.key_files import read_keys
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
@@ -136,10 +139,10 @@ def test_a_second_releases_controller_does_not_start_on_the_first_ones_packages(
     assert "belongs to another release of Headrace (the first one" in done.stderr + done.stdout
 
 
-def test_a_clock_that_is_wrong_for_a_while_ends_no_rollout(tmp_path: Path) -> None:
-    began, ahead = time.time(), tmp_path / "ahead"
+def in_shadow(began: float) -> EndpointStatus:
+    """Of a rollout that began then."""
     stable, candidate = (manifest(version).ref() for version in ("1", "2"))
-    status = EndpointStatus(
+    return EndpointStatus(
         candidate=Candidate(version="2", ref=candidate, phase=Phase.SHADOW),
         packages=(stable, candidate),
         routes=(Route(arm=Arm.STABLE, ref=stable, weight=100),),
@@ -147,37 +150,81 @@ def test_a_clock_that_is_wrong_for_a_while_ends_no_rollout(tmp_path: Path) -> No
             id="r", candidate=candidate, stable=stable, began=began, step_began=began
         ),
     )
-    endpoints = FileEndpointStore(tmp_path / "endpoints")
-    endpoints.put(endpoint(status))
-    (tmp_path / "reports").mkdir()
 
-    def ask() -> bool:
+
+class MisledController:
+    """A controller that judges one endpoint, and whose clock is ahead by what ``mislead`` says."""
+
+    def __init__(self, folder: Path, endpoints: EndpointStore) -> None:
+        self.folder = folder
+        self.endpoints = endpoints
+        (folder / "reports").mkdir()
+
+    def mislead(self, days: float) -> None:
+        (self.folder / "next").write_text(str(days * 86400.0))
+        (self.folder / "next").replace(self.folder / "ahead")  # it is never read half
+
+    @contextmanager
+    def running(self, flags: list[str], **environment: str) -> Iterator[None]:
+        program = [sys.executable, "-P", MISLED, self.folder / "ahead", "controller.main", *flags]
+        with (self.folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                list(map(str, program)), stdout=log, stderr=log, env={**os.environ, **environment}
+            )
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(60)
+
+    def after_a_pass(self) -> EndpointStatus:
+        """Waits for a whole pass, which drops what is no command."""
+        until("the endpoint is written", 600, self._ask)
+        until("a pass", 600, lambda: not self.endpoints.list()[0].metadata.annotations)
+        return self.endpoints.list()[0].status
+
+    def _ask(self) -> bool:
         with suppress(EndpointConflictError):
-            found = endpoints.list()[0]
+            found = self.endpoints.list()[0]
             update = {"annotations": {f"{COMMAND_PREFIX}x": "no command"}}
             metadata = found.metadata.model_copy(update=update)
-            return bool(endpoints.put(found.model_copy(update={"metadata": metadata})))
+            return bool(self.endpoints.put(found.model_copy(update={"metadata": metadata})))
         return False
 
-    def look() -> EndpointStatus:
-        """Waits for a whole pass, which drops what is no command."""
-        until("the endpoint is written", 600, ask)
-        until("a pass", 600, lambda: not endpoints.list()[0].metadata.annotations)
-        return endpoints.list()[0].status
 
-    program = [sys.executable, "-P", MISLED, ahead, "controller.main", *flags_of(tmp_path)]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen(list(map(str, program)), stdout=log, stderr=log)
-    try:
-        look()
+def test_a_clock_that_is_wrong_for_a_while_ends_no_rollout(tmp_path: Path) -> None:
+    began = time.time()
+    endpoints = FileEndpointStore(tmp_path / "endpoints")
+    endpoints.put(endpoint(in_shadow(began)))
+    controller = MisledController(tmp_path, endpoints)
+    with controller.running(flags_of(tmp_path)):
+        controller.after_a_pass()
         for days in (40, -40, 0):
-            (tmp_path / "next").write_text(str(days * 86400.0))
-            (tmp_path / "next").replace(ahead)  # it is never read half
-            look()  # it may have begun before
-            found = look()
+            controller.mislead(days)
+            controller.after_a_pass()  # it may have begun before
+            found = controller.after_a_pass()
             assert found.rollout is not None
             assert found.rollout.began == began
             assert found.rejected == ()
-    finally:
-        process.terminate()
-        process.wait(60)
+
+
+@pytest.mark.parametrize("days", [40, -40])
+def test_a_clock_that_is_wrong_from_the_start_on_ends_no_rollout_in_a_cluster(
+    tmp_path: Path, days: float
+) -> None:
+    began = time.time()
+    with fake_kubernetes() as fake:
+        endpoints = KubernetesEndpointStore(fake.client(), NAMESPACE)
+        endpoints.put(endpoint(in_shadow(began)))
+        controller = MisledController(tmp_path, endpoints)
+        controller.mislead(days)
+        flags = [*flags_of(tmp_path), f"--endpoints=kubernetes://{NAMESPACE}"]
+        config = write_kubeconfig(tmp_path, f"http://127.0.0.1:{fake.port}")
+        with controller.running(flags, KUBECONFIG=str(config)):
+            for _ in range(2):
+                found = controller.after_a_pass()
+                assert found.rollout is not None
+                assert found.rejected == ()
+            beat = KubernetesHeartbeats(fake.client(), NAMESPACE).get()
+    assert beat is not None
+    assert abs(beat.at - began) < 86400.0

@@ -1,12 +1,19 @@
 """What a clock that jumps does to the time that a controller goes by."""
 
 from dataclasses import dataclass
+from email.utils import formatdate
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.steady_clock import JUMP_SECONDS, LASTS_SECONDS, SteadyClock
+from service.steady_clock import (
+    DIFFER_SECONDS,
+    JUMP_SECONDS,
+    LASTS_SECONDS,
+    DatedAnswers,
+    SteadyClock,
+)
 
 DAY = 86400.0
 
@@ -23,6 +30,10 @@ class Machine:
 
     def steady(self) -> float:
         return 50.0 + self.passed
+
+    def date(self, server_ahead: float = 0.0) -> str:
+        """Of an answer that a server gives now, whose clock is ahead."""
+        return formatdate(1e9 + self.passed + server_ahead, usegmt=True)
 
 
 def clock_of(machine: Machine) -> SteadyClock:
@@ -95,3 +106,60 @@ def test_it_is_never_further_ahead_than_a_jump_that_lasted(
         believed.add(machine.ahead)
         seen = clock() - 1e9 - machine.passed
         assert any(abs(seen - ahead) < 1e-3 for ahead in believed)
+
+
+@pytest.mark.parametrize("ahead", [DAY, -DAY])
+def test_a_clock_that_is_wrong_from_the_start_on_is_the_servers(ahead: float) -> None:
+    machine = Machine(ahead=ahead)
+    server = DatedAnswers(machine.steady)
+    clock = SteadyClock(machine.wall, machine.steady, server)
+    assert clock() == machine.wall()  # nobody knows better yet
+    for machine.passed in (1.0, 2.0, 10 * LASTS_SECONDS):
+        server.note(machine.date())
+        assert clock() == 1e9 + machine.passed
+    machine.passed += LASTS_SECONDS  # no answer for long
+    assert clock() == 1e9 + machine.passed
+
+
+def test_a_clock_that_is_set_right_at_last_is_followed() -> None:
+    machine = Machine(ahead=DAY)
+    server = DatedAnswers(machine.steady)
+    clock = SteadyClock(machine.wall, machine.steady, server)
+    server.note(machine.date())
+    clock()
+    machine.passed, machine.ahead = 10.25, 0.25
+    server.note(machine.date())
+    assert clock() == machine.wall()
+
+
+@pytest.mark.parametrize("ahead", [DAY, -DAY])
+def test_a_server_whose_clock_jumps_for_a_while_changes_nothing(ahead: float) -> None:
+    machine = Machine()
+    server = DatedAnswers(machine.steady)
+    clock = SteadyClock(machine.wall, machine.steady, server)
+    for machine.passed in range(10):
+        # Two servers answer in turn, and one of them is wrong.
+        server.note(machine.date(ahead if machine.passed % 2 else 0.0))
+        assert clock() == 1e9 + machine.passed
+
+
+@pytest.mark.parametrize("ahead", [DIFFER_SECONDS - 1.0, 1.0 - DIFFER_SECONDS])
+def test_what_answers_take_on_their_way_moves_no_clock(ahead: float) -> None:
+    machine = Machine()
+    server = DatedAnswers(machine.steady)
+    clock = SteadyClock(machine.wall, machine.steady, server)
+    server.note(machine.date(ahead))
+    assert clock() == machine.wall()
+
+
+@pytest.mark.parametrize(
+    "date", [None, "", "soon", "Tue, 99 Dec 2026 10:00:00 GMT", "1e999", "Mon, 01 Jan 0001"]
+)
+def test_a_date_that_is_none_says_nothing(date: str | None) -> None:
+    machine = Machine()
+    server = DatedAnswers(machine.steady)
+    server.note(date)
+    assert server.offset is None
+    server.note(machine.date())
+    server.note(date)
+    assert server.offset == 1e9 - 50.0
