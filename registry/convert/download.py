@@ -62,7 +62,8 @@ def fetch(request: ConversionRequest, tracking: TrackingServer, work: Path) -> F
     """Downloads a version and what belongs to it.
 
     Raises:
-        VersionError, EnvironmentFaultError: MLflow does not know it, or can't hand it out.
+        EnvironmentFaultError: MLflow does not know it, or can't hand it out.
+        VersionError: its files can't be those of a version.
     """
     version = tracking.version(request.model, request.version)
     folder, beside = work / "version", work / "run"
@@ -71,6 +72,9 @@ def fetch(request: ConversionRequest, tracking: TrackingServer, work: Path) -> F
         folder,
         skip=lambda name: is_pickle(name) and not request.allow_pickle,
     )
+    if not refused and not any(folder.iterdir()):
+        # As whatever stands before MLflow may say, too.
+        raise EnvironmentFaultError(f"MLflow lists no files of the version at {version.artifacts}")
     run = tracking.run(version.run_id) if version.run_id else None
     beside.mkdir(parents=True, exist_ok=True)
     if run is not None and run.artifacts:

@@ -7,6 +7,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,8 +81,8 @@ class TrackingServer:
         """The registered version.
 
         Raises:
-            VersionError: MLflow does not know it.
-            EnvironmentFaultError: MLflow does not answer.
+            VersionError: its source leads to no files.
+            EnvironmentFaultError: MLflow does not answer, or does not know it now.
         """
         what, name = f"{name} {version}", name_within(name)
         found = self._ask(what, lambda client: client.get_model_version(name, version))
@@ -102,8 +103,7 @@ class TrackingServer:
         """The run, with the data sets that it logged.
 
         Raises:
-            VersionError: MLflow does not know it.
-            EnvironmentFaultError: MLflow does not answer.
+            EnvironmentFaultError: MLflow does not answer, or does not know it now.
         """
         run = self._ask(run_id, lambda client: client.get_run(run_id))
         self._check_own(run_id, run.info.run_id, run_id)
@@ -126,17 +126,20 @@ class TrackingServer:
             The paths that were skipped.
 
         Raises:
-            EnvironmentFaultError: the artifacts can't be reached, or the deadline is over.
+            EnvironmentFaultError: the artifacts can't be reached, the deadline is over, or what
+                came is not what was listed: something before MLflow may answer in its place.
             VersionError: a name that leads out of the folder, or far too many files.
         """
         skipped = []
         folder.mkdir(parents=True, exist_ok=True)
         try:
             source = self._server.folder(artifacts)
-            names = source.names()
-            for count, name in enumerate(names):
-                if count >= _MOST_FILES:
-                    raise VersionError(f"the version has more than {_MOST_FILES} files")
+            listed = list(islice(source.files(), _MOST_FILES + 1))
+            if len(listed) > _MOST_FILES:
+                raise VersionError(f"the version has more than {_MOST_FILES} files")
+            if list(islice(source.files(), _MOST_FILES)) != listed:
+                raise EnvironmentFaultError("MLflow lists other files of the version each time")
+            for name, size in listed:
                 if skip(name):
                     skipped.append(name)
                     continue
@@ -144,9 +147,13 @@ class TrackingServer:
                     raise VersionError(f"the artifact {name} lies outside the version's folder")
                 self._check_deadline()
                 source.fetch(name, folder)
+                if size not in (None, got := (folder / name).stat().st_size):
+                    raise EnvironmentFaultError(
+                        f"MLflow says that {name} has {size} bytes, and hands out {got}"
+                    )
         except (UnsafePathError, ForeignSourceError) as error:
             raise VersionError(f"an artifact lies outside the version's folder: {error}") from error
-        except (SourceRefusedError, SourceUnavailableError) as error:
+        except (OSError, ValueError, SourceRefusedError, SourceUnavailableError) as error:
             raise EnvironmentFaultError(f"can't download the version's files: {error}") from error
         return tuple(skipped)
 
@@ -171,9 +178,9 @@ class TrackingServer:
         try:
             return self._server.ask(question)
         except SourceRefusedError as error:
-            if error.missing:
-                raise VersionError(f"MLflow does not know {what}") from error
-            raise EnvironmentFaultError(str(error)) from error
+            # A version that is really gone is dropped once MLflow's lists lack it too.
+            said = f"MLflow does not know {what}" if error.missing else str(error)
+            raise EnvironmentFaultError(said) from error
         except SourceUnavailableError as error:
             raise EnvironmentFaultError(str(error)) from error
 

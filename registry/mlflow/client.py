@@ -238,8 +238,10 @@ class ArtifactFolder:
             enter = _within(workspace).__enter__
             self._files.thread_pool = ThreadPoolExecutor(_THREADS, initializer=enter)
 
-    def names(self) -> Iterator[str]:
-        """Paths of all files within, folders walked through, in a fixed order.
+    def files(self) -> Iterator[tuple[str, int | None]]:
+        """Paths and bytes of all files within, folders walked through, in a fixed order.
+
+        A store that does not say bytes gives None.
 
         Raises:
             UnsafePathError: a name leads out of the folder.
@@ -251,7 +253,8 @@ class ArtifactFolder:
                 if entry.is_dir:
                     folders.append(entry.path)
                 else:
-                    yield entry.path
+                    size = entry.file_size  # text, if the server hands it out
+                    yield entry.path, None if size is None else int(size)
 
     def fetch(self, name: str, to: Path) -> None:
         """Copies the file ``name`` to the same path below the folder ``to``."""

@@ -152,7 +152,7 @@ def test_files_of_runs_go_to_the_store_where_mlflow_hands_out_none(
     run = MlflowConnection("http://127.0.0.1:9", timeout_seconds=5.0, sources=[url]).folder(url)
     run.put("headrace/e/v2/report.html", CONTENT)
     run.put("model.onnx", b"graph")
-    assert list(run.names()) == ["model.onnx", "headrace/e/v2/report.html"]
+    assert list(run.files()) == [("model.onnx", 5), ("headrace/e/v2/report.html", len(CONTENT))]
     run.fetch("headrace/e/v2/report.html", tmp_path)
     assert (tmp_path / "headrace/e/v2/report.html").read_bytes() == CONTENT
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mlflow.utils import request_utils
 from registry_fakes import MemoryArtifacts
+from tiny_models import write_onnx_version
 
-from registry.convert.errors import ConversionError, VersionError
+from contracts.endpoint import ServingOptions
+from registry.conversions.messages import ConversionRequest
+from registry.convert.download import fetch, recognise
+from registry.convert.errors import ConversionError
 from registry.convert.tracking import TrackingServer
 from registry.errors import SourceUnavailableError
 from registry.mlflow.client import MlflowConnection, time_client
@@ -145,9 +150,34 @@ async def test_a_list_of_versions_that_can_not_be_the_models_is_an_outage(
         await registry.versions("m")
 
 
-def test_mlflows_own_word_that_a_version_is_gone_counts(fake: FakeMlflow) -> None:
-    with pytest.raises(VersionError, match="does not know"):
-        TrackingServer(fake.uri).version("nobody", "1")
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("route", ["mlflow-artifacts/artifacts", "mlflow-artifacts/artifacts/v/"])
+@pytest.mark.parametrize("looks", [1, 100])
+def test_no_answer_of_others_rejects_a_version_whose_files_it_hands_out(
+    fake: FakeMlflow, tmp_path: Path, fault: str, route: str, looks: int
+) -> None:
+    write_onnx_version(fake.root / "v")
+    fake.register("files", "mlflow-artifacts:/v")
+    request = ConversionRequest(
+        tracking_uri=fake.uri, model="files", version="1", store_url="unused",
+        serving=ServingOptions(), work_dir=str(tmp_path),
+    )  # fmt: skip
+    left = looks
+
+    def answer(path: str, _query: object) -> tuple[int, Any] | None:
+        nonlocal left
+        if not path.endswith(route) and not (route.endswith("/") and route in path):
+            return None
+        left -= 1
+        return FAULTS[fault] if left >= 0 else None
+
+    fake.script = answer
+    tracking = TrackingServer(fake.uri)
+    try:
+        recognise(fetch(request, tracking, tmp_path), request)
+    except ConversionError as error:
+        assert not error.by_version, error.reason
+    assert left < looks
 
 
 @pytest.mark.parametrize("head", [LONG_HEAD, HEAD], ids=["head", "body"])

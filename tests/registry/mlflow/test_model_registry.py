@@ -121,7 +121,7 @@ async def test_a_file_of_a_run_is_written_over_what_was_there(
         await MlflowRegistry(server).put(run_id, "headrace/e/v2/a file.html", content)
     root = server.ask(lambda client: client.get_run(run_id)).info.artifact_uri
     folder = server.folder(root)
-    assert list(folder.names()) == ["headrace/e/v2/a file.html"]
+    assert list(folder.files()) == [("headrace/e/v2/a file.html", len(b"<html>new"))]
     folder.fetch("headrace/e/v2/a file.html", tmp_path)
     assert (tmp_path / "headrace/e/v2/a file.html").read_bytes() == b"<html>new"
 
