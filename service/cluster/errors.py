@@ -58,7 +58,8 @@ _BY_STATUS: dict[int, type[ApiRefusedError]] = {
     413: ObjectTooLargeError,
 }
 _OF_OBJECTS = frozenset({404, 409, 410})
-_NO_SUCH_API = "404 page not found"  # the API server's own, of a path that it does not serve
+# The API server's own, of a path that it does not serve; other servers say so of any path.
+_NO_SUCH_API = "404 page not found"
 # What etcd and its client say of an object; the API server answers with 500.
 _TOO_LARGE = ("request is too large", "message larger than max")
 _AHEAD = "too large resource version"  # with 504, and with words around it that differ
@@ -83,9 +84,12 @@ def of_answer(status: int, what: str, body: str) -> KubernetesError:
     without a backend answers 404 too.
     """
     try:
-        sentence = str(json.loads(body)["message"])
+        found = json.loads(body)
+        own, sentence = found["kind"] == "Status", str(found["message"])
     except (ValueError, KeyError, TypeError):
-        sentence = f"{status} {body[:200]}".strip()
-        if status in _OF_OBJECTS and body.strip() != _NO_SUCH_API:
-            return ApiUnavailableError(f"{what}: something before the API server says {sentence}")
-    return of_status(status, f"{what}: {sentence}")
+        own, sentence = False, f"{status} {body[:200]}".strip()
+    if own or status not in _OF_OBJECTS:
+        return of_status(status, f"{what}: {sentence}")
+    if body.strip() == _NO_SUCH_API:
+        return ApiRefusedError(f"{what}: {sentence}", status)
+    return ApiUnavailableError(f"{what}: something before the API server says {sentence}")

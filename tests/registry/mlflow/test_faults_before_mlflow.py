@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tiny_models import write_onnx_version
 from contracts.endpoint import ServingOptions
 from registry.conversions.messages import ConversionRequest
 from registry.convert.download import fetch, recognise
-from registry.convert.errors import ConversionError
+from registry.convert.errors import ConversionError, EnvironmentFaultError
 from registry.convert.tracking import TrackingServer
 from registry.errors import SourceUnavailableError
 from registry.mlflow.client import MlflowConnection, time_client
@@ -173,10 +174,8 @@ def test_no_answer_of_others_rejects_a_version_whose_files_it_hands_out(
 
     fake.script = answer
     tracking = TrackingServer(fake.uri)
-    try:
+    with suppress(EnvironmentFaultError):
         recognise(fetch(request, tracking, tmp_path), request)
-    except ConversionError as error:
-        assert not error.by_version, error.reason
     assert left < looks
 
 

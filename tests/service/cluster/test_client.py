@@ -274,8 +274,18 @@ def test_what_others_answer_is_no_object_and_no_list(
 def test_only_the_api_servers_own_words_say_that_an_object_is_gone_or_changed(status: int) -> None:
     own = json.dumps({"kind": "Status", "message": "not found", "code": status})
     assert isinstance(errors.of_answer(status, "GET x", own), errors.ApiRefusedError)
-    for body in ("<html>default backend - 404</html>", "", '{"detail": "Not Found"}', "[]"):
+    for body in (
+        "<html>default backend - 404</html>",
+        "",
+        "[]",
+        '{"detail": "Not Found"}',
+        '{"message": "no Route matched with those values"}',  # Kong
+        '{"message": "Not Found"}',  # API Gateway of AWS
+    ):
         told = errors.of_answer(status, "GET x", body)
         assert isinstance(told, errors.ApiUnavailableError)
-    no_such_api = errors.of_answer(404, "GET x", "404 page not found\n")
-    assert isinstance(no_such_api, errors.MissingError)
+
+
+def test_an_api_that_the_server_does_not_serve_says_nothing_about_objects() -> None:
+    told = errors.of_answer(404, "GET x", "404 page not found\n")
+    assert type(told) is ApiRefusedError
