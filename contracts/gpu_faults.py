@@ -82,9 +82,11 @@ TABLE = (
     ),
     _row("memory-of-libraries", _MEMORY, _RELOAD, _CUDNN, f"{_LIBRARIES}alloc_failed"),
     _row(
-        "memory-of-hosts", _MEMORY, _RELOAD, _ORT + ", gpu_mem_limit; man 3 malloc",
-        "failed to allocate memory", "cannot allocate memory", "bad_alloc",
+        "memory-of-hosts", _MEMORY, _RELOAD, _ORT + ", gpu_mem_limit; man 3 malloc, man 3 errno",
+        "failed to allocate memory", "(?:cannot|unable to) allocate", "bad_alloc",
         "the memory does not suffice", "unable to create shared memory",
+        "no space left on device", "disk quota exceeded", "too many open files",
+        "resource temporarily unavailable",
     ),
     _row(
         "assertion", _VERSION, _RESTART, _RUNTIME + "710",

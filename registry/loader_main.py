@@ -34,6 +34,7 @@ from registry.stores import opening
 from service import flags, logs, machine, pages
 from service.cluster.errors import AccessError
 from service.mutual_tls import MutualTls
+from service.steady_clock import API_SERVER, SteadyClock
 
 log = logging.getLogger(__name__)
 
@@ -162,6 +163,7 @@ def build(
         placement=placement,
         reports=opening.reports(settings.reports, environment),
         demand=triton,
+        now=SteadyClock(witness=API_SERVER),
         devices=Devices(triton, placement.place_probe, Promise(settings.device)),
     )
 

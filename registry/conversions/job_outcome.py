@@ -99,7 +99,8 @@ def _explain_end(
     if ended.get("reason") == "OOMKilled":
         most = f"its limit of {limits.memory}" if limits.memory else "there was"
         reason_text = f"its conversion needed more memory than {most} and was ended"
-        return ConversionFailure(reason=reason_text, by_version=True)
+        # The kernel says the same of a node whose memory is full.
+        return ConversionFailure(reason=reason_text, by_version=False, crashed=True)
     if reason == "Evicted" and "exceeds the" in message:  # its own limit of disk
         reason_text = f"its conversion used more than it may: {message}"
         return ConversionFailure(reason=reason_text[:_MOST_REASON], by_version=True)

@@ -19,7 +19,7 @@ from registry.conversions.messages import (
     PublishedPackage,
     result_file,
 )
-from registry.convert.errors import ConversionError
+from registry.convert.errors import ConversionError, find_machine_fault
 from service import logs
 
 _THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -49,8 +49,13 @@ def _result(request: ConversionRequest) -> PublishedPackage | ConversionFailure:
         store = PackageStore(request.store_url, write_only=True)
         return PublishedPackage(ref=convert(request, tracking, store, _report))
     except ConversionError as error:
+        behind = find_machine_fault(error)
+        if isinstance(behind, MemoryError | TimeoutError):  # tried again, but not for ever
+            return sys.exit(error.reason)
         return ConversionFailure(
-            reason=error.reason, by_version=error.by_version, needs_export=error.needs_export
+            reason=error.reason,
+            by_version=error.by_version and behind is None,
+            needs_export=error.needs_export,
         )
     except StoreError as error:
         return ConversionFailure(reason=str(error), by_version=False)

@@ -5,9 +5,11 @@ Raised by ``registry.convert`` and ``registry.convert.flavours``; ``__main__`` t
 what surrounds it (tried again later)?
 """
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from contracts.gpu_faults import FaultOf, gpu_fault
 from preprocess.expressions import is_panic
 
 
@@ -37,6 +39,32 @@ class ExportMissingError(EnvironmentFaultError):
     """The version is PyTorch, and torch and transformers are not installed here."""
 
     needs_export = True
+
+
+# Of a disk, of what a process may open, or of a device.
+_OF_MACHINES = frozenset(
+    {
+        *(errno.EAGAIN, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENODEV),
+        *(errno.ENOMEM, errno.ENOSPC, errno.EROFS, errno.ESTALE),
+    }
+)
+
+
+def find_machine_fault(error: BaseException | None) -> BaseException | None:
+    """What behind an error is of memory, time, a disk or a GPU, whatever file was at hand.
+
+    Who catches a library's error can't tell: most libraries have one class for all of these.
+    """
+    while error is not None:
+        if isinstance(error, MemoryError | TimeoutError):
+            return error
+        if isinstance(error, OSError) and error.errno in _OF_MACHINES:
+            return error
+        row = None if isinstance(error, ConversionError) else gpu_fault(str(error))
+        if row is not None and row.fault_of is not FaultOf.VERSION:
+            return error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return None
 
 
 def first_line(error: BaseException) -> str:

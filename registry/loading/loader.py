@@ -430,7 +430,7 @@ class Loader:
         except TritonUnavailableError as error:
             self._triton_is_away(str(error))
             self._failures.add(want, str(error), FailureCause.AWAY)
-            if want.on_trial:
+            if want.on_trial and not await self._goes_on():
                 self._book.write(self._book.ledger.count_end_of_load(want.ref))
         except TritonRefusedError as error:
             await self._note_refusal(want, error)
@@ -441,6 +441,14 @@ class Loader:
             seconds = time.monotonic() - started
             metrics.LOAD_SECONDS.observe(seconds)
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
+
+    async def _goes_on(self) -> bool:
+        """Whether Triton answers and has what it held: a load that took too long ends nothing."""
+        try:
+            held = await self._triton.held(self._loaded)
+        except TritonUnavailableError:
+            return False
+        return bool(self._loaded) and held.keys() >= self._loaded.keys()
 
     def _check_room(self, want: Want) -> None:
         """Refuses a package that does not fit, but for a stable one: callers have no other.

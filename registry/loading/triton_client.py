@@ -239,8 +239,8 @@ class GrpcTriton:
         if MAX_TOKENS in inputs:
             return await self._generate(request)
         response = await self._answer(self._stub.ModelInfer, request)
-        if request_id == PROBE and INPUT_IDS in inputs and _has_nan(response):
-            raise TritonRefusedError(f"{name} answers with NaN")
+        if request_id == PROBE and INPUT_IDS in inputs and _lacks_numbers(response):
+            raise TritonRefusedError(f"{name} answers with NaN or infinity")
         rows = min((output.shape[0] for output in response.outputs), default=0)
         return rows, sum(len(content) for content in response.raw_output_contents)
 
@@ -336,11 +336,11 @@ class GrpcTriton:
         return TritonRefusedError(details)
 
 
-def _has_nan(response: Any) -> bool:  # noqa: ANN401
-    """Whether an answer has NaN in the place of a number."""
+def _lacks_numbers(response: Any) -> bool:  # noqa: ANN401
+    """Whether an answer has NaN or infinity, which gateways refuse, in the place of a number."""
     found = zip(response.outputs, response.raw_output_contents, strict=False)
     return any(
-        bool(np.isnan(np.frombuffer(content, np.float32)).any())
+        not np.isfinite(np.frombuffer(content, np.float32)).all()
         for output, content in found
         if output.datatype == "FP32"
     )

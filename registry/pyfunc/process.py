@@ -34,7 +34,12 @@ _MOST_CHUNKS = 64  # that a process which has ended may have left
 
 
 class PyfuncError(Exception):
-    """The version's code failed, or can't be asked; the message is a sentence."""
+    """The version's code failed, or can't be asked; the message is a sentence.
+
+    ``killed``: its process was, as the kernel does it where memory does not suffice.
+    """
+
+    killed = False
 
 
 class NotClosedOffError(PyfuncError):
@@ -277,10 +282,13 @@ class PyfuncProcess:
         if self._pauses:
             doubled = limits.first_pause_seconds * 2.0 ** min(self._pauses - 1, 16)
             pause = min(limits.longest_pause_seconds, doubled)
+        error = PyfuncError(why)
+        ended = self._process is not None and self._process.returncode
+        error.killed = ended == -signal.SIGKILL
         self.close()
         self._paused_until, self._why = now + pause, why
         self._ended(why)
-        return PyfuncError(why)
+        return error
 
     def _explain_end(self) -> str:
         process = self._process

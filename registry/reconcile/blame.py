@@ -41,11 +41,13 @@ class Verdicts:
 _NOTHING_FAILED = Verdicts()
 
 
-def judge(reports: Sequence[LoaderReport]) -> Verdicts:
+def judge(reports: Sequence[LoaderReport], absent: Collection[str] = ()) -> Verdicts:
     """Who is at fault for what the Tritons of one pool did not load.
 
     Args:
         reports: of all loaders of the pool that gave a sign of life lately.
+        absent: of the pool, silent now and expected back: without them no version is at fault
+            because every Triton says so.
     """
     useless = {
         **_find_failing(reports),
@@ -76,7 +78,7 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
         for report in reports
         if any(failure.witness is WitnessAnswer.REFUSED for failure in report.failed)
     }
-    sound = {report.loader for report in reports} - unproven - useless.keys()
+    sound = {*absent, *(report.loader for report in reports)} - unproven - useless.keys()
     at_fault = {
         ref: f"Triton refused it: {reason}"
         for ref, told in refusals.items()
@@ -97,9 +99,10 @@ def judge(reports: Sequence[LoaderReport]) -> Verdicts:
 def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
     """Why a version that no Triton holds is at fault, if that is proven.
 
-    One Triton is enough if its words blame the model. Of a version under which Triton ends, a
-    second one must say so; in any other words, all whose word counts, and each of them again after
-    its witness was loaded: what was sick for a moment does not refuse it then.
+    Where there are several Tritons, a second one must say so: one that computes wrongly or runs
+    another release finds fault with every model. Two are enough if the words of one blame the
+    model, or if Triton ended under it; in any other words, all whose word counts, and each of them
+    again after its witness was loaded: what was sick for a moment does not refuse it then.
     """
     accusers = {
         loader: failure
@@ -111,12 +114,13 @@ def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
     }
     if not accusers:
         return ""
-    for loader in sorted(accusers):
-        if accusers[loader].by_version:
-            return accusers[loader].reason
-    crashed = [each for each in accusers.values() if each.cause is FailureCause.CRASHED]
-    if crashed and len(accusers) >= min(2, len(sound)):
-        return crashed[0].reason
+    telling = [
+        accusers[loader]
+        for loader in sorted(accusers)
+        if accusers[loader].by_version or accusers[loader].cause is FailureCause.CRASHED
+    ]
+    if telling and len(accusers) >= min(2, len(sound)):
+        return telling[0].reason
     return accusers[min(accusers)].reason if accusers.keys() >= sound else ""
 
 

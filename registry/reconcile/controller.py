@@ -169,9 +169,8 @@ class Controller:
             await self._create_missing(endpoints)
         reports = await asyncio.to_thread(self._reports.list)
         now = self._now()
-        self._held.take(
-            self._heartbeats.alive(reports, now, disconnected=self._reports.disconnected)
-        )
+        alive = self._heartbeats.alive(reports, now, disconnected=self._reports.disconnected)
+        self._held.take(alive, self._heartbeats.absent())
         self._count_sick()
         self._observer.note_damaged(self._held.list_damaged())
         self._take(endpoints)
@@ -438,9 +437,10 @@ class Controller:
             seen,
             refused=refused,
             loaders=pool.loaders,
+            absent=pool.absent,
             unserved=placed.unserved,
             unsaid=pools.unsaid(placed, held),
-            next_pool=NextPool(endpoint.spec.pool, there.loaders, there.everywhere),
+            next_pool=NextPool(endpoint.spec.pool, there.loaders, there.everywhere, there.absent),
         )
         options = target.options if target else ""
         decision = plan(endpoint.spec, placed, seen, now, keep_seconds=keep)

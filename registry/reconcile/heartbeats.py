@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from contracts.controller import BEAT_SECONDS, ControllerBeat
 from contracts.loading import LoaderReport
@@ -22,6 +22,8 @@ from registry.stores.heartbeats import Heartbeats
 log = logging.getLogger(__name__)
 
 _CLOCK_SKEW_SECONDS = 60.0  # that a node's clock may be behind
+# A Triton that restarts, or whose pod moves to another node, is expected back so long.
+_BACK_SECONDS = 600.0
 
 
 class HeartbeatTracker:
@@ -33,6 +35,7 @@ class HeartbeatTracker:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._heard: dict[str, tuple[float, float]] = {}  # the report's own time, and ours
+        self._seen: dict[str, tuple[str, float]] = {}  # the pool, and when it was alive last
         self._looked = 0.0
 
     def alive(
@@ -51,9 +54,22 @@ class HeartbeatTracker:
             }
         self._looked = now
         self._heard = {report.loader: (report.at, self._heard_at(report, now)) for report in told}
-        return tuple(
+        alive = tuple(
             report for report in told if now - self._heard[report.loader][1] <= self._seconds
         )
+        self._seen |= {report.loader: (report.pool, now) for report in alive}
+        self._seen = {
+            loader: seen for loader, seen in self._seen.items() if now - seen[1] <= _BACK_SECONDS
+        }
+        return alive
+
+    def absent(self) -> Mapping[str, frozenset[str]]:
+        """Loaders that were silent at the last look and are expected back, by pool."""
+        found: dict[str, set[str]] = {}
+        for loader, (pool, at) in self._seen.items():
+            if at != self._looked:
+                found.setdefault(pool, set()).add(loader)
+        return {pool: frozenset(loaders) for pool, loaders in found.items()}
 
     def _heard_at(self, report: LoaderReport, now: float) -> float:
         known = self._heard.get(report.loader)

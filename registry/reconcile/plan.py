@@ -80,6 +80,7 @@ class NextPool:
     name: str
     loaders: tuple[LoaderReport, ...] = ()
     everywhere: frozenset[ModelRef] = frozenset()
+    absent: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,8 @@ class ObservedState:
     by a version's options. ``fault`` says why ``packages`` may be incomplete. ``stable_gone`` says
     that the store lacks the stable version's package: ``stable`` is then that of the package made
     again of the same version, if there is one. ``loaders`` are those of the endpoint's pool that
-    gave a sign of life lately; ``unserved`` says why there are none. ``refused`` says what the spec
+    gave a sign of life lately, ``absent`` those that are expected back; ``unserved``
+    says why there are none. ``refused`` says what the spec
     asks for above the operator's ceilings. ``busy``: which conversions have to end before the next
     one may begin. ``unsaid``: why it is not known for which kind of device
     to convert. ``move`` is the stable version for the devices of the pool that the endpoint moves
@@ -105,6 +107,7 @@ class ObservedState:
     packages: Mapping[str, Package] = field(default_factory=dict)
     jobs: Mapping[str, ConversionProgress | ConversionFailure] = field(default_factory=dict)
     loaders: tuple[LoaderReport, ...] = ()
+    absent: frozenset[str] = frozenset()
     unserved: str = ""
     stable: Signature | None = None
     stable_gone: bool = False
@@ -473,7 +476,7 @@ def _plan_load(
         relied_on = relied_on.of_any_dimension()
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
         return _reject(status, target, broken, now)
-    verdicts = judge(seen.loaders)
+    verdicts = judge(seen.loaders, seen.absent)
     if reason := verdicts.at_fault.get(package.ref):
         return _reject(status, target, reason, now, refused=package.ref)
     deciding = verdicts.deciding(seen.loaders)
@@ -509,7 +512,7 @@ def _plan_crossing(
     relied_on = _stable_signature(status, seen, package)
     if relied_on is not None and (broken := relied_on.broken_by(package.signature)):
         return _reject(_cancel_crossing(status), target, broken, now)
-    verdicts = judge(there.loaders)
+    verdicts = judge(there.loaders, there.absent)
     if reason := verdicts.at_fault.get(package.ref):
         return _reject(_cancel_crossing(status), target, reason, now, refused=package.ref)
     if package.ref in there.everywhere:

@@ -8,6 +8,7 @@ statistics; services never import each other. Nothing here decides anything.
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from contracts.endpoint import ModelEndpoint
@@ -62,7 +63,7 @@ class HeldInPool:
     load, but for those that are sick. ``everywhere`` is what all of these hold; ``verdicts``: who
     is at fault for what was not loaded. ``idle`` is what every one holds and has not been asked for
     in a long time, ``busy`` what any holds and was asked for. ``devices``: what they say that they
-    compute on.
+    compute on. ``absent``: loaders of the pool that are silent, and expected back.
     """
 
     revision: int = 0
@@ -73,6 +74,7 @@ class HeldInPool:
     idle: frozenset[ModelRef] = frozenset()
     busy: frozenset[ModelRef] = frozenset()
     devices: frozenset[DeviceKind] = frozenset()
+    absent: frozenset[str] = frozenset()
 
     def around(
         self, target: str | None, routed: AbstractSet[ModelRef] = frozenset()
@@ -104,14 +106,20 @@ class HeldPackages:
         self._revision = 0
         self._sets: dict[int, tuple[object, frozenset[ModelRef]]] = {}  # by id of what is held
 
-    def take(self, loaders: tuple[LoaderReport, ...]) -> None:
-        """Takes the reports of loaders that gave a sign of life lately."""
+    def take(
+        self,
+        loaders: tuple[LoaderReport, ...],
+        absent: Mapping[str, frozenset[str]] = MappingProxyType({}),
+    ) -> None:
+        """Takes the reports of loaders that gave a sign of life lately, and who is absent."""
         self._sets = {id(report.loaded): self._set(report) for report in loaders}
         divided: dict[str, list[LoaderReport]] = {}
         for report in loaders:
             divided.setdefault(report.pool, []).append(report)
         self._pools = {
-            pool: self._take(self._pools.get(pool, _NONE_HELD), tuple(reports))
+            pool: self._take(
+                self._pools.get(pool, _NONE_HELD), tuple(reports), absent.get(pool, frozenset())
+            )
             for pool, reports in divided.items()
         }
 
@@ -134,11 +142,13 @@ class HeldPackages:
         """What the Tritons of a pool hold; nothing if there are none."""
         return self._pools.get(pool, _NONE_HELD)
 
-    def _take(self, before: HeldInPool, loaders: tuple[LoaderReport, ...]) -> HeldInPool:
-        if _timeless(before.loaders) == _timeless(loaders):
+    def _take(
+        self, before: HeldInPool, loaders: tuple[LoaderReport, ...], absent: frozenset[str]
+    ) -> HeldInPool:
+        if _timeless(before.loaders) == _timeless(loaders) and before.absent == absent:
             return replace(before, loaders=loaders)
         self._revision += 1
-        verdicts = judge(loaders)
+        verdicts = judge(loaders, absent)
         ready = tuple(
             (self._sets[id(report.loaded)][1], frozenset(failure.ref for failure in report.failed))
             for report in verdicts.deciding(loaders)
@@ -161,6 +171,7 @@ class HeldPackages:
             idle=idle_everywhere,
             busy=frozenset(busy),
             devices=frozenset(each.device.kind for each in loaders if each.device is not None),
+            absent=absent,
         )
 
     def _set(self, report: LoaderReport) -> tuple[object, frozenset[ModelRef]]:

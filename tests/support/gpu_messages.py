@@ -54,6 +54,10 @@ MESSAGES: dict[str, tuple[str, ...]] = {
         "std::bad_alloc",
         "engine: the memory does not suffice: Unable to allocate 3.00 GiB for an array",
         "Unable to create shared memory region: No space left on device",
+        "Unable to allocate 3.00 GiB for an array with shape (402653184,) and data type float64",
+        "failed to open model.onnx: [Errno 24] Too many open files",
+        "OSError: [Errno 122] Disk quota exceeded: '/tmp/folderXk2/1/model.onnx'",
+        "pthread_create failed: Resource temporarily unavailable",
     ),
     "assertion": (
         f"RuntimeError: CUDA error: device-side assert triggered{_TORCH}",

@@ -68,8 +68,6 @@ def to_onnx(loaded: TorchModel, path: Path) -> None:
                 opset_version=_OPSET,
                 dynamo=False,
             )
-    except MemoryError:
-        raise
     except Exception as error:  # torch and the model's own code raise many kinds
         raise VersionError(f"the model can't be exported as a decoder: {error}") from error
 
@@ -213,8 +211,6 @@ def write_continuations(
                 before = 1 if network.config.is_encoder_decoder else len(prompt)
                 found.append(result.sequences[0, before:].tolist())
                 first.append(result.logits[0][0].float().numpy())
-    except MemoryError:
-        raise
     except Exception as error:
         raise VersionError(f"the original model fails on a prompt: {error}") from error
     return found, np.stack(first)

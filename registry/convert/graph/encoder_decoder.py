@@ -231,8 +231,6 @@ def to_onnx(loaded: TorchModel, encoder: Path, decoder: Path) -> None:
                     opset_version=OPSET,
                     dynamo=False,
                 )
-    except MemoryError:
-        raise
     except Exception as error:  # torch and the model's own code raise many kinds
         raise VersionError(f"the model can't be exported as an encoder-decoder: {error}") from error
 

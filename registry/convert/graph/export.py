@@ -131,7 +131,7 @@ def _load(
             )
             if not form.generates:
                 _require_taken(tokenizer.model_input_names, network)
-    except (ExportMissingError, VersionError, MemoryError):
+    except (ExportMissingError, VersionError):
         raise
     except Exception as error:  # the libraries raise many kinds, all about these files
         raise VersionError(f"transformers can't load the version: {error}") from error
@@ -361,8 +361,6 @@ def _by_program(
             dynamo=True,
             external_data=False,
         )
-    except MemoryError:
-        raise
     except Exception as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
@@ -405,8 +403,6 @@ def originals(
                 )
                 rows.append(_one(loaded, task, tensors))
             return np.concatenate(rows).astype(np.float32)
-    except MemoryError:
-        raise
     except Exception as error:
         raise VersionError(f"the original model fails on a text: {error}") from error
 

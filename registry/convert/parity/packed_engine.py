@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from contracts.tasks import INPUT_IDS, ROW_STARTS, TOKEN_TYPE_IDS
-from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.errors import EnvironmentFaultError, VersionError, find_machine_fault
 from registry.convert.parity.engine import TokenisedTexts
 from registry.packages.device_proof import packed_batch
 from registry.packages.triton_files import triton_file
@@ -27,7 +27,6 @@ Floats = NDArray[np.float32]
 CPU = "cpu"
 _FILE = "packed_engine"
 _TOKENS_A_BATCH = 2048
-_NO_MEMORY = "out of memory"
 
 
 class PackedRunner(Protocol):
@@ -61,7 +60,7 @@ class PackedTextEngine:
 
         Raises:
             VersionError: the model fails on them.
-            EnvironmentFaultError: the device has no memory left for them.
+            EnvironmentFaultError: memory or the GPU does not allow it now.
         """
         del length
         ids = [texts.encoded.ids[index] for index in indexes]
@@ -93,10 +92,8 @@ class PackedTextEngine:
     def _run(self, batch: Mapping[str, NDArray[Any]]) -> Floats:
         try:
             return self._runner.run(batch[INPUT_IDS], batch[ROW_STARTS], batch.get(TOKEN_TYPE_IDS))
-        except MemoryError:
-            raise
         except Exception as error:  # torch raises many kinds
-            _tell_of_memory(error)
+            _tell_of_machine(error)
             size = len(batch[INPUT_IDS])
             raise VersionError(f"the packed engine fails on {size} tokens: {error}") from error
 
@@ -116,15 +113,13 @@ def load(folder: Path, settings: Mapping[str, object], device: str) -> PackedTex
 
     Raises:
         VersionError: they can't be run like this.
-        EnvironmentFaultError: the device has no memory left for them.
+        EnvironmentFaultError: memory or the GPU does not allow it now.
     """
     try:
         runner = _module().PackedEngine(folder, settings, device)
         runner.check()
-    except MemoryError:
-        raise
-    except Exception as error:  # transformers and torch raise many kinds, all about these files
-        _tell_of_memory(error)
+    except Exception as error:  # transformers and torch raise many kinds
+        _tell_of_machine(error)
         raise VersionError(f"the packed engine can't run it: {error}") from error
     return PackedTextEngine(
         runner, by_token=settings["rank"] == 3, type_ids=bool(settings["type_ids"])
@@ -151,7 +146,7 @@ def _module() -> Any:  # noqa: ANN401 - a file that Triton runs, of no package
     return sys.modules[_FILE]
 
 
-def _tell_of_memory(error: Exception) -> None:
-    """Raises ``EnvironmentFaultError`` if a GPU was full: it may be of others that use it."""
-    if _NO_MEMORY in str(error).lower():
-        raise EnvironmentFaultError(f"the GPU has no room for the proof: {error}") from error
+def _tell_of_machine(error: Exception) -> None:
+    """Raises ``EnvironmentFaultError`` if it was memory or a GPU; others may use both."""
+    if find_machine_fault(error) is not None:
+        raise EnvironmentFaultError(f"the proof can't run on this machine: {error}") from error

@@ -114,7 +114,7 @@ def convert(
             signature = signature_of(original, own, made, stable)
             profile = profile_of(original, own, made)
         except PyfuncError as error:
-            raise VersionError(str(error).rstrip(".")) from error
+            raise _blame(error) from error
     if stable is not None and (broken := stable.broken_by(signature)):
         raise VersionError(broken)
     report(Phase.PUBLISHING, "publishing the pyfunc with its packages")
@@ -165,9 +165,14 @@ def _start(
     except NotClosedOffError as error:
         raise EnvironmentFaultError(str(error).rstrip(".")) from error
     except PyfuncError as error:
-        raise VersionError(str(error).rstrip(".")) from error
+        raise _blame(error) from error
     finally:
         process.close()
+
+
+def _blame(error: PyfuncError) -> Exception:
+    said = str(error).rstrip(".")
+    return MemoryError(said) if error.killed else VersionError(said)
 
 
 def _open_pyfunc(

@@ -73,9 +73,10 @@ def test_the_newest_progress_is_told() -> None:
     assert isinstance(silent, ConversionProgress)
 
 
-def test_too_little_memory_is_the_versions_fault_and_names_the_limit() -> None:
+def test_too_little_memory_may_be_the_nodes_and_names_the_limit() -> None:
     found = failed(state_of(JOB, ended(137, "OOMKilled"), NOISE, LIMITS))
-    assert found.by_version
+    assert found.crashed
+    assert not found.by_version
     assert "4Gi" in found.reason
 
 

@@ -20,6 +20,7 @@ from contracts.model import ModelRef
 from registry.errors import (
     BackendMissingError,
     TritonRefusedError,
+    TritonUnavailableError,
 )
 from registry.loading.room import Room
 from registry.stores.endpoints import FileEndpointStore
@@ -322,6 +323,19 @@ async def test_a_triton_that_is_started_anew_in_order_blames_nobody(harness: Loa
     assert report.failed == ()
     assert sorted(names(await harness.restart_triton())) == ["2", "3"]
     assert (await harness.restart_triton()).failed[0].cause is FailureCause.CRASHED
+
+
+async def test_a_load_that_takes_too_long_is_no_end_of_a_triton_that_goes_on(
+    harness: LoaderHarness,
+) -> None:
+    late = TritonUnavailableError("Triton does not answer: Deadline Exceeded")
+    harness.triton.refuses[CANDIDATE.triton_model] = late
+    for _ in range(4):
+        report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+        assert [each.cause for each in report.failed] == [FailureCause.AWAY]
+        harness.time += 1e3
+    assert names(report) == ["2"]
+    assert harness.triton.loads().count(CANDIDATE.triton_model) > 2
 
 
 async def test_a_candidate_that_kills_triton_twice_is_not_loaded_a_third_time(

@@ -11,12 +11,15 @@ TOKENS = {"input_ids": np.ones((2, 3), np.int64)}
 NUMBERS = {"rows": np.zeros((2, 3), np.float64)}
 
 
-async def test_nan_for_a_probe_of_tokens_is_a_refusal_and_of_other_requests_an_answer() -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+async def test_no_number_for_a_probe_of_tokens_is_a_refusal_and_of_other_requests_an_answer(
+    value: float,
+) -> None:
     async with well_triton() as (address, well):
         triton = GrpcTriton(address, call_seconds=20, load_seconds=20)
         try:
             assert await triton.infer("m", TOKENS, PROBE) == (2, 16)
-            well.values = np.array([[0.5, np.nan]], np.float32)
+            well.values = np.array([[0.5, value]], np.float32)
             with pytest.raises(TritonRefusedError, match="m answers with NaN"):
                 await triton.infer("m", TOKENS, PROBE)
             assert await triton.infer("m", TOKENS) == (2, 16)  # what a version answers is its own

@@ -93,9 +93,22 @@ def test_a_triton_that_does_not_answer_keeps_no_bad_version_from_being_rejected(
     assert judge((refusing("t0", refusal("[Errno 71] never heard of")), silent)).at_fault
 
 
-def test_words_that_blame_the_model_reject_a_version_that_nobody_holds() -> None:
-    reports = (refusing("t0", refusal(GRAPH)), report(STABLE, loader="t1"))
-    assert "INVALID_GRAPH" in judge(reports).at_fault[NEW]
+@pytest.mark.parametrize("words", [GRAPH, "it strays from the original by 0.4"])
+def test_words_that_blame_the_model_reject_a_version_once_a_second_triton_refuses_it(
+    words: str,
+) -> None:
+    first = refusing("t0", refusal(words))
+    assert not judge((first, report(STABLE, loader="t1"))).at_fault  # t0 may compute wrongly
+    for second in (refusal(words), refusal("[Errno 71] never heard of")):
+        assert words in judge((first, refusing("t1", second))).at_fault[NEW]
+    assert words in judge((first,)).at_fault[NEW]  # there is no other
+
+
+@pytest.mark.parametrize("words", [GRAPH, "[Errno 71] never heard of"])
+def test_a_triton_is_not_the_only_one_while_others_are_expected_back(words: str) -> None:
+    reports = (refusing("t0", refusal(words)),)
+    assert not judge(reports, {"t1", "t2"}).at_fault
+    assert judge(reports).at_fault
 
 
 def test_a_version_that_another_triton_holds_is_never_at_fault() -> None:

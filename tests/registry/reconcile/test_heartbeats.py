@@ -47,6 +47,19 @@ def test_a_report_that_was_removed_is_forgotten() -> None:
     assert tracker.alive([report(at=NOW)], NOW + 80.0) == ()
 
 
+def test_a_loader_that_fell_silent_is_expected_back_for_ten_minutes() -> None:
+    tracker = HeartbeatTracker(15.0)
+    here, away = report(at=NOW, loader="here"), report(at=NOW, loader="away")
+    away = away.model_copy(update={"pool": "gpu"})
+    tracker.alive([here, away], NOW)
+    assert not tracker.absent()
+    for second, left in ((20.0, [away]), (600.0, [])):  # its report is removed with its pod
+        tracker.alive([report(at=NOW + second, loader="here"), *left], NOW + second)
+        assert tracker.absent() == {"gpu": {"away"}}
+    tracker.alive([report(at=NOW + 600.5, loader="here")], NOW + 600.5)
+    assert not tracker.absent()
+
+
 def test_time_in_which_no_report_could_reach_us_does_not_count() -> None:
     tracker = HeartbeatTracker(15.0)
     alive, gone = report(at=NOW, loader="alive"), report(at=NOW - 10.0, loader="gone")

@@ -84,7 +84,7 @@ def test_a_gpu_that_is_full_is_not_the_version_s_fault() -> None:
     full = PackedTextEngine(
         BrokenRunner("CUDA out of memory. Tried to allocate 20 MiB"), by_token=False, type_ids=False
     )
-    with pytest.raises(EnvironmentFaultError, match="the GPU has no room for the proof"):
+    with pytest.raises(EnvironmentFaultError, match="the proof can't run on this machine"):
         full.outputs(texts)
     broken = PackedTextEngine(BrokenRunner("no such layer"), by_token=False, type_ids=False)
     with pytest.raises(VersionError, match="fails on 3 tokens: no such layer"):
