@@ -240,16 +240,21 @@ class SourceWatch:
         """The models of a list, and those that it lost and only one look has missed so far.
 
         Raises:
-            SourceUnavailableError: it is empty, and was not before.
+            SourceUnavailableError: it is empty, and was not before, or endpoints serve versions.
         """
         now = self._clock()
         missing = (self._models.keys() | self._followed) - listed.keys()
         self._lost = {name: self._lost.get(name, now) for name in missing}
         gone_for = {name: now - since for name, since in self._lost.items()}
-        if self._models and not listed and min(gone_for.values()) < EMPTY_LIST_SECONDS:
+        expected = len(self._models) or len({tags.model for tags in self._wanted.tags})
+        if (
+            expected
+            and not listed
+            and min(gone_for.values(), default=math.inf) < EMPTY_LIST_SECONDS
+        ):
             raise SourceUnavailableError(
-                f"MLflow lists no models any more, and there were {len(self._models)}: something "
-                "else may have answered"
+                f"MLflow lists no models, and there were {expected}: something else may have "
+                "answered"
             )
         kept = {
             name: known

@@ -25,7 +25,7 @@ from registry.convert.tracking import TrackingServer
 from registry.errors import SourceUnavailableError
 from registry.mlflow.client import MlflowConnection, time_client
 from registry.mlflow.model_registry import MlflowRegistry
-from registry.mlflow.projection import Projection, ShownRollout
+from registry.mlflow.projection import Projection, ShownRollout, VersionTags
 from registry.mlflow.watch import EMPTY_LIST_SECONDS, SECOND_LOOK_SECONDS, SourceWatch
 from registry.mlflow.write_back import WriteBack
 
@@ -243,6 +243,22 @@ async def test_an_empty_list_after_one_that_was_not_is_an_outage_for_a_while(
     assert await watched.look("nothing")
     assert watched.watch.snapshot is not None
     assert not watched.watch.snapshot.models
+
+
+async def test_an_empty_first_list_is_an_outage_for_a_while_if_versions_are_served(
+    fake: FakeMlflow,
+) -> None:
+    watched = Watched(fake)
+    served = Projection(tags=(VersionTags("m", "1", {}),))
+    watched.watch.follow({"m"}, served)
+    assert not await watched.look("nothing")
+    watched.time += SECOND_LOOK_SECONDS
+    assert not await watched.look("nothing")
+    assert watched.watch.snapshot is None
+    assert await watched.look()
+    assert watched.seen() == ({"m", "n"}, ["1"])
+    nobody = Watched(fake)  # serves: MLflow may be new
+    assert await nobody.look("nothing")
 
 
 async def test_a_model_that_one_list_lost_is_gone_with_the_second_look(fake: FakeMlflow) -> None:
