@@ -247,11 +247,8 @@ class SourceWatch:
         self._lost = {name: self._lost.get(name, now) for name in missing}
         gone_for = {name: now - since for name, since in self._lost.items()}
         expected = len(self._models) or len({tags.model for tags in self._wanted.tags})
-        if (
-            expected
-            and not listed
-            and min(gone_for.values(), default=math.inf) < EMPTY_LIST_SECONDS
-        ):
+        empty_for = math.inf if listed else min(gone_for.values(), default=math.inf)
+        if expected and empty_for < EMPTY_LIST_SECONDS:
             raise SourceUnavailableError(
                 f"MLflow lists no models, and there were {expected}: something else may have "
                 "answered"
