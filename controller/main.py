@@ -59,6 +59,7 @@ from registry.stores.endpoints import EndpointStore
 from registry.stores.heartbeats import Heartbeats
 from rollout.judge import WindowsJudge
 from service import flags, logs, pages
+from service.allocator import return_freed_memory
 from service.cluster import access
 from service.cluster.errors import AccessError
 from service.kafka import KafkaAddress, KafkaLoginError
@@ -104,6 +105,7 @@ class _Release:
 
 def main() -> int:
     """Runs until SIGTERM or SIGINT."""
+    return_freed_memory(os.environ)
     settings = flags.parse(ControllerSettings, sys.argv[1:], os.environ, program="controller.main")
     logs.configure("controller", settings.log_level)
     log.info("the controller starts")
