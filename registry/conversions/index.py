@@ -113,6 +113,7 @@ class ConversionIndex:
             StoreUnavailableError: the store can't be read.
         """
         with translate_errors(_INDEX):
+            self._store.check_mounted()
             try:
                 entry = self._entry(options)
                 manifest = self._store.manifest(entry.ref.package)
