@@ -395,6 +395,17 @@ def translate_errors(what: str) -> Iterator[None]:
         raise StoreUnavailableError(f"{what}: {str(error) or repr(error)}") from error
 
 
+def write_file(files: fsspec.AbstractFileSystem, path: str, data: bytes) -> None:
+    """Replaces a small file of a store: whole, and on the disk once this returns."""
+    if not isinstance(files, LocalFileSystem):
+        files.pipe_file(path, data)
+        return
+    folder = Path(path).parent
+    durable.make_folder(folder)
+    durable.write(Path(path), data)
+    durable.sync(folder)
+
+
 def list_sizes(files: fsspec.AbstractFileSystem, folder: str) -> dict[str, int | None]:
     """Sizes of the files of a folder as its store lists them; None if the driver does not say."""
     files.invalidate_cache(folder)
@@ -468,7 +479,7 @@ def _make_aside(target: Path, *, on_disk: bool = False) -> Iterator[Path]:
 
     ``on_disk``: and synced. A copy that is proved at each use need not be.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(target.parent)
     aside = target.with_name(f"{ASIDE}{uuid.uuid4().hex}")
     aside.mkdir()
     try:

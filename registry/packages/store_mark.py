@@ -25,6 +25,7 @@ from registry.packages.store import (
     check_size,
     list_sizes,
     translate_errors,
+    write_file,
 )
 
 log = logging.getLogger(__name__)
@@ -86,8 +87,7 @@ class _MarkFiles:
         """Replaces a file."""
         self._sizes = None
         with translate_errors(self._what):
-            self._files.makedirs(self._root, exist_ok=True)
-            self._files.pipe_file(f"{self._root}/{name}", text.encode())
+            write_file(self._files, f"{self._root}/{name}", text.encode())
 
     def remove(self, name: str) -> None:
         """Removes a file; one that is not there is no error."""
