@@ -215,6 +215,7 @@ async def _run(
         lambda: opening.endpoints(settings.endpoints, environment, watch=False),
         lambda: bool(jobs.states),
         foreign=release.mark.claim,
+        prove=controller.prove,
     )
     statistics.start()
     beside = [
