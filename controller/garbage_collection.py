@@ -1,6 +1,9 @@
-"""Removes packages that nobody needs any more, once a day, if it is told how many to keep.
+"""Once a day, has packages that endpoints name read whole, and removes those that nobody needs.
 
-Run beside the controller's loop by its main: in a cluster nobody else does.
+The first is how damage is found while every Triton has a copy of its own, so that none says it. The
+second is done only if it is told how many to keep. Run beside the controller's loop by its main: in
+a cluster nobody else does.
+
 ``registry.packages.gc`` says what is needless; here is when that may be believed. It never holds up
 a pass and never ends the controller: what goes wrong is logged, and tried again at the next time.
 """
@@ -13,6 +16,7 @@ from itertools import chain, repeat
 
 from contracts.endpoint import ModelEndpoint
 from contracts.manifest import Manifest
+from contracts.model import ModelRef
 from registry import metrics
 from registry.packages import gc
 from registry.packages.store import StoreError
@@ -22,6 +26,7 @@ log = logging.getLogger(__name__)
 
 FIRST_SECONDS = 600.0  # a controller that is restarted again and again never removes anything
 EVERY_SECONDS = 86400.0
+MOST_PROVEN = 20  # packages a time: each is read whole
 
 
 class GarbageCollection:
@@ -39,6 +44,7 @@ class GarbageCollection:
             goes on with what it last knew, and that is not enough to remove anything by.
         is_converting: whether a conversion runs, or has ended and was not taken note of.
         foreign: why the store is another release's; empty if it is not.
+        prove: reads a package, and has it converted again if it is damaged.
         wait: sleeps for the given number of seconds.
     """
 
@@ -50,6 +56,7 @@ class GarbageCollection:
         is_converting: Callable[[], bool],
         *,
         foreign: Callable[[], str],
+        prove: Callable[[ModelRef], Awaitable[None]],
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._keep = keep
@@ -58,13 +65,13 @@ class GarbageCollection:
         self._open_endpoints = open_endpoints
         self._is_converting = is_converting
         self._foreign = foreign
+        self._prove = prove
+        self._proven = ""  # the last one
         self._wait = wait
         self._needless: frozenset[str] = frozenset()  # at the last look
 
     async def run(self) -> None:
-        """Collects until it is cancelled; returns at once if nothing may be removed."""
-        if self._keep < 1:
-            return
+        """Looks until it is cancelled."""
         try:
             for seconds in chain((FIRST_SECONDS, FIRST_SECONDS), repeat(EVERY_SECONDS)):
                 await self._wait(seconds)
@@ -74,11 +81,22 @@ class GarbageCollection:
 
     async def _safe_look(self) -> None:
         try:
-            await asyncio.to_thread(self._look)
+            await self._prove_some()
+            if self._keep >= 1:
+                await asyncio.to_thread(self._look)
         except (_PostponedError, StoreError, OSError) as error:
-            log.warning("packages are not removed until the next time: %s", error)
+            log.warning("packages are not looked at until the next time: %s", error)
         except Exception:
-            log.exception("packages are not removed until the next time: the collection failed")
+            log.exception("packages are not looked at until the next time: the collection failed")
+
+    async def _prove_some(self) -> None:
+        """Has the next of what endpoints name read, in the order of their names."""
+        endpoints = await asyncio.to_thread(self._endpoints)
+        named = {ref.package: ref for each in endpoints for ref in gc.refs_of(each.status)}
+        later = [package for package in named if package > self._proven]
+        for package in sorted(later or named)[:MOST_PROVEN]:
+            await self._prove(named[package])
+            self._proven = package
 
     def _look(self) -> None:
         """Removes what this look and the last one found needless."""

@@ -185,7 +185,8 @@ async def _run(
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    store, keys = PackageStore(settings.store_url), release.keys
+    store = PackageStore(settings.store_url, check_mounted=release.mark.check_mounted)
+    keys = release.keys
     rollouts = JoinedRollouts(WindowsJudge(PackageProfiles(store)), statistics)
     source = _source(settings, mlflow, rollouts, changed)
     staging = StagingFolders(settings.store_url, keys)
@@ -216,6 +217,7 @@ async def _run(
         lambda: opening.endpoints(settings.endpoints, environment, watch=False),
         lambda: bool(jobs.states),
         foreign=release.mark.claim,
+        prove=controller.prove,
     )
     statistics.start()
     beside = [

@@ -19,6 +19,14 @@ def write(path: Path, data: bytes) -> None:
         aside.unlink(missing_ok=True)
 
 
+def make_folder(folder: Path) -> None:
+    """Makes a folder, and those above it, with their names on the disk; raises ``OSError``."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
+
+
 def sync(path: Path) -> None:
     """Waits until a file's bytes, or a folder's names, are on the disk; raises ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY)

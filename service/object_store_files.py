@@ -117,10 +117,17 @@ async def _in_time(time: AnswerTime) -> AsyncIterator[None]:
 
 
 def _check(http_response: Any, parsed: Fields, model: Any, seconds: float, **_: object) -> None:  # noqa: ANN401 - of aiobotocore
-    """Raises ``ForeignAnswerError`` for an answer that S3 would not give, and times the others."""
+    """Times an answer.
+
+    Raises:
+        ForeignAnswerError: S3 would not give it.
+        OSError: there is no such bucket.
+    """
     status, operation = int(http_response.status_code), str(model.name)
     if status == 404:
         code = str(parsed.get("Error", {}).get("Code", ""))
+        if code == "NoSuchBucket":  # says nothing of what is in it: s3fs would
+            raise OSError(f"the object store says {code} to {operation}")
         is_own = model.http.get("method") == "HEAD" or not (code.isdigit() or not code)
     elif status >= 300:
         return  # nothing is believed of these

@@ -72,8 +72,9 @@ def verify(root: Path, url: str | None, *, as_json: bool) -> None:
             console.print(f"{len(left)} folders were left half written or half deleted.")
     if damaged:
         raise RefusedError(
-            f"{len(damaged)} packages are damaged: register or retry their versions, which makes "
-            "them whole."
+            f"{len(damaged)} packages are damaged. A controller that runs reads those that "
+            "endpoints name, some ten minutes after its start and each day, and converts damaged "
+            "ones again. The others are made whole when an endpoint wants their versions."
         )
 
 

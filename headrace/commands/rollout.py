@@ -48,6 +48,7 @@ from headrace.options import (
 )
 from headrace.program import App
 from registry.stores.endpoints import EndpointStore
+from registry.stores.heartbeats import show_beat
 from rollout.view import newest
 
 ANSWER_SECONDS = 10.0
@@ -101,7 +102,7 @@ def _draw_rollout(site: EndpointSite, name: str, *, details: bool) -> Group:
     drawn = picture(newest(endpoint), now, details=details)
     sentence = "No stack runs on this home: nothing moves until headrace up."
     if not site.no_controller:
-        sentence = rollouts.silence_warning(endpoint, site.beats.get(), now)
+        sentence = rollouts.silence_warning(endpoint, show_beat(site.beats), now)
     return Group(drawn, Sentence(sentence, style="yellow")) if sentence else drawn
 
 

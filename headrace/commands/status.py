@@ -30,7 +30,7 @@ from headrace.options import Home as HomeFolder
 from headrace.program import App
 from headrace.stack import answers, health, state
 from headrace.stack.state import Home, StackRecord
-from registry.stores.heartbeats import FileHeartbeats
+from registry.stores.heartbeats import FileHeartbeats, show_beat
 from registry.stores.reports import FileReports
 from service.cluster.access import ClusterNamespace
 
@@ -174,7 +174,7 @@ def _way(model: dict[str, Any]) -> Sentence:
 
 def _silence_warnings(home: Home, endpoints: list[ModelEndpoint], now: float) -> dict[str, str]:
     """A sentence for each endpoint whose candidate could not be rolled back now."""
-    return _warnings(FileHeartbeats(home.endpoints).get(), endpoints, now)
+    return _warnings(show_beat(FileHeartbeats(home.endpoints)), endpoints, now)
 
 
 def _warnings(
@@ -209,7 +209,7 @@ def _show_cluster(cluster: Cluster, endpoint: str | None, *, watch: bool, detail
 def _document_of_cluster(namespace: ClusterNamespace, endpoint: str | None) -> dict[str, Any]:
     """The status as JSON: what the controller, the loaders and pods said, and the endpoints."""
     site = homes.of_namespace(namespace)
-    chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
+    chosen, now, beat = _chosen_of(site, endpoint), time.time(), show_beat(site.beats)
     reports = _reports_of(site)
     return {
         "namespace": namespace.name,
@@ -239,7 +239,7 @@ def _shown_of_cluster(
     namespace: ClusterNamespace, lately: CachedInstallation, endpoint: str | None, *, details: bool
 ) -> Group:
     site = homes.of_namespace(namespace)
-    chosen, now, beat = _chosen_of(site, endpoint), time.time(), site.beats.get()
+    chosen, now, beat = _chosen_of(site, endpoint), time.time(), show_beat(site.beats)
     reports = _reports_of(site)
     heard = "No controller has given a sign of life."
     if beat is not None:

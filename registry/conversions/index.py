@@ -31,6 +31,7 @@ from registry.packages.store import (
     check_size,
     list_sizes,
     translate_errors,
+    write_file,
 )
 
 log = logging.getLogger(__name__)
@@ -113,6 +114,7 @@ class ConversionIndex:
             StoreUnavailableError: the store can't be read.
         """
         with translate_errors(_INDEX):
+            self._store.check_mounted()
             try:
                 entry = self._entry(options)
                 manifest = self._store.manifest(entry.ref.package)
@@ -160,14 +162,10 @@ class ConversionIndex:
             StoreError: the store can't be written, or does not hold the package.
         """
         found = self.signature(ref)
-        path = self._path(options)
-        aside = f"{path}.{ref.package[:12]}"
         entry = _IndexEntry(ref=ref, signature=found).model_dump_json().encode()
         with translate_errors(_INDEX):
-            self._files.makedirs(self._root, exist_ok=True)
             self._sign(options, ref)
-            self._files.pipe_file(aside, entry)
-            self._files.mv(aside, path)
+            write_file(self._files, self._path(options), entry)
         return Package(ref, found)
 
     def _entry(self, options: str) -> _IndexEntry:
@@ -184,7 +182,7 @@ class ConversionIndex:
 
     def _sign(self, options: str, ref: ModelRef) -> None:
         made = mac(self._keys[0], options, ref)
-        self._files.pipe_file(self._path(options, "mac"), made.encode())
+        write_file(self._files, self._path(options, "mac"), made.encode())
 
     def _mac_of(self, options: str) -> str:
         """An entry's MAC as it is stored; empty if there is none."""

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
@@ -54,12 +54,19 @@ class PackageDamagedError(StoreError):
 class PackageStore:
     """Packages under one URL."""
 
-    def __init__(self, url: str, *, write_only: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        write_only: bool = False,
+        check_mounted: Callable[[], object] = lambda: None,
+    ) -> None:
         """Takes any fsspec URL; nothing is read or written yet.
 
         Args:
             url: of the folder that holds the packages.
             write_only: publish without looking what is there, as credentials that can't read must.
+            check_mounted: raises ``StoreUnavailableError`` where the store only looks empty.
 
         Raises:
             StoreUnavailableError: a kind of URL that can't be opened here.
@@ -72,6 +79,7 @@ class PackageStore:
             )
         self._url = url
         self._write_only = write_only
+        self.check_mounted = check_mounted
 
     def publish(self, folder: Path, manifest: Manifest) -> ModelRef:
         """Stores the files that the manifest lists, out of ``folder``.
@@ -88,6 +96,7 @@ class PackageStore:
             if digest(folder / name) != proof.sha256:
                 raise PackageDamagedError(f"{name} changed after its digest was taken")
         with self._reach():
+            self.check_mounted()
             if self._is_local and self._publish_by_move(folder, manifest, ref.package):
                 return ref
             wrong = [*manifest.files, MANIFEST]
@@ -172,6 +181,7 @@ class PackageStore:
             try:
                 data = self._files.cat_file(self._path(package, MANIFEST))
             except FileNotFoundError as error:
+                self.check_mounted()
                 raise PackageMissingError(f"{self._url} holds no package {package}") from error
             try:
                 return _parse_manifest(data, package)
@@ -213,6 +223,7 @@ class PackageStore:
             StoreUnavailableError: the store can't be read.
         """
         with self._reach():
+            self.check_mounted()
             self._files.invalidate_cache(self._root)  # some drivers keep what they once listed
             try:
                 found = self._files.ls(self._root, detail=False)
@@ -384,6 +395,17 @@ def translate_errors(what: str) -> Iterator[None]:
         raise StoreUnavailableError(f"{what}: {str(error) or repr(error)}") from error
 
 
+def write_file(files: fsspec.AbstractFileSystem, path: str, data: bytes) -> None:
+    """Replaces a small file of a store: whole, and on the disk once this returns."""
+    if not isinstance(files, LocalFileSystem):
+        files.pipe_file(path, data)
+        return
+    folder = Path(path).parent
+    durable.make_folder(folder)
+    durable.write(Path(path), data)
+    durable.sync(folder)
+
+
 def list_sizes(files: fsspec.AbstractFileSystem, folder: str) -> dict[str, int | None]:
     """Sizes of the files of a folder as its store lists them; None if the driver does not say."""
     files.invalidate_cache(folder)
@@ -457,7 +479,7 @@ def _make_aside(target: Path, *, on_disk: bool = False) -> Iterator[Path]:
 
     ``on_disk``: and synced. A copy that is proved at each use need not be.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    durable.make_folder(target.parent)
     aside = target.with_name(f"{ASIDE}{uuid.uuid4().hex}")
     aside.mkdir()
     try:

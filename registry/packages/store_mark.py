@@ -14,11 +14,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from contracts.durations import humanise
 from contracts.instants import date_and_time
-from registry.packages.store import StoreError, check_size, list_sizes, translate_errors
+from registry.packages.store import (
+    StoreError,
+    StoreUnavailableError,
+    check_size,
+    list_sizes,
+    translate_errors,
+    write_file,
+)
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +67,7 @@ class _MarkFiles:
         with translate_errors(self._what):
             self._files, root = fsspec.core.url_to_fs(store_url)
         self._root = root.rstrip("/")
+        self.is_local = isinstance(self._files, LocalFileSystem)
         self._sizes: Mapping[str, int | None] | None = None  # as listed since the last write
 
     def read(self, name: str) -> str:
@@ -78,8 +87,7 @@ class _MarkFiles:
         """Replaces a file."""
         self._sizes = None
         with translate_errors(self._what):
-            self._files.makedirs(self._root, exist_ok=True)
-            self._files.pipe_file(f"{self._root}/{name}", text.encode())
+            write_file(self._files, f"{self._root}/{name}", text.encode())
 
     def remove(self, name: str) -> None:
         """Removes a file; one that is not there is no error."""
@@ -137,6 +145,7 @@ class StoreMark:
         self._marks = [_mark(key) for key in keys]
         self._owner = owner
         self._now = now
+        self._is_on_disk = False  # where this release made it
 
     def claim(self) -> str:
         """Marks a store that has no mark, or one without signs of life, and renews its own.
@@ -147,6 +156,7 @@ class StoreMark:
         Raises:
             registry.packages.store.StoreUnavailableError: the store can't be read or written.
         """
+        self.check_mounted()
         files, now = _MarkFiles(self._url), self._now()
         found, facts = files.read(FILE), files.facts()
         is_own = found in self._marks
@@ -163,7 +173,20 @@ class StoreMark:
         since = facts.since if facts is not None and is_own else now
         mine = MarkFacts(mark=self._marks[0], owner=self._owner, since=since, seen=now)
         files.write(FACTS, mine.model_dump_json())
+        self._is_on_disk = files.is_local
         return "" if files.read(FILE) in self._marks else self._refusal(files.facts())
+
+    def check_mounted(self) -> None:
+        """Whether the mark that this process made in a folder is still there.
+
+        Raises:
+            registry.packages.store.StoreUnavailableError: it is not, or can't be read.
+        """
+        if self._is_on_disk and not _MarkFiles(self._url).read(FILE):
+            raise StoreUnavailableError(
+                f"the package store {self._url} has lost {FILE}: its disk may not be mounted; if "
+                "it was emptied or freed on purpose, restart the controller"
+            )
 
     def foreign(self) -> str:
         """Why this release can't have the store, else nothing; writes nothing.

@@ -24,6 +24,7 @@ from zlib import crc32
 from contracts.ceilings import NO_CEILINGS, Ceilings
 from contracts.endpoint import EndpointStatus, ModelEndpoint, Phase
 from contracts.loading import DeviceKind
+from contracts.model import ModelRef
 from contracts.rollout import COMMAND_PREFIX
 from contracts.status_events import left_last, new_lines
 from contracts.tasks import MARKED
@@ -186,6 +187,10 @@ class Controller:
         self._project()
         metrics.WAITING.set(self._queue.waiting + len(self._queue.running))
         return self._endpoints.unreadable | self._list_unattended(self._now())
+
+    async def prove(self, ref: ModelRef) -> None:
+        """Reads a package in the store; a damaged or missing one is converted again."""
+        await self._observer.prove(ref)
 
     def _count_sick(self) -> None:
         """Counts the Tritons that refuse what is good; one that is well again leaves no series."""

@@ -82,7 +82,8 @@ class HeartbeatTracker:
 class HeartbeatWriter:
     """The one writer of the controller's heartbeat.
 
-    If another release's is there instead, it writes no more and calls ``on_taken``.
+    If another release's is there instead, it writes no more and calls ``on_taken``. Over one that
+    can't be read it writes nothing.
     """
 
     def __init__(
@@ -115,13 +116,23 @@ class HeartbeatWriter:
         while True:
             await self._passed.wait()
             self._passed.clear()
-            if self._claim is not None and (
-                taken := await asyncio.to_thread(self._claim.explain_conflict)
-            ):
-                log.error("%s", taken)
-                self._on_taken()
-                return
-            await self._write()
+            try:
+                if self._claim is not None and (
+                    taken := await asyncio.to_thread(self._claim.explain_conflict)
+                ):
+                    log.error("%s", taken)
+                    self._on_taken()
+                    return
+                await self._write()
+                self._failing = False
+            except OSError as error:
+                if not self._failing:
+                    log.warning(
+                        "the heartbeat can't be written; gateways will take candidates' callers "
+                        "back: %s",
+                        error,
+                    )
+                self._failing = True
             await asyncio.sleep(self._every_seconds)
 
     async def _write(self) -> None:
@@ -133,15 +144,4 @@ class HeartbeatWriter:
             release="" if self._claim is None else self._claim.mark,
             unattended=self._unattended,
         )
-        try:
-            await asyncio.to_thread(self._store.put, beat)
-        except OSError as error:
-            if not self._failing:
-                log.warning(
-                    "the heartbeat can't be written; gateways will take candidates' callers "
-                    "back: %s",
-                    error,
-                )
-            self._failing = True
-        else:
-            self._failing = False
+        await asyncio.to_thread(self._store.put, beat)

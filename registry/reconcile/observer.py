@@ -91,6 +91,11 @@ class EndpointObserver:
                 if last is None or self._now() - last >= _PROVEN_FRESH_SECONDS:
                     self._proofs[ref] = asyncio.create_task(self._is_broken(ref), name="proof")
 
+    async def prove(self, ref: ModelRef) -> None:
+        """Reads a package, and takes in whether it is damaged or missing."""
+        if await self._is_broken(ref):
+            self._broken.add(ref)
+
     async def _is_broken(self, ref: ModelRef) -> bool:
         try:
             await asyncio.to_thread(self._index.prove, ref)

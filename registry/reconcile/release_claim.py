@@ -3,7 +3,8 @@
 Two releases on the same endpoints would judge and route them at once. The controller's heartbeat
 bears a mark made of its release's key, as the package store does. Whose heartbeat is another's is
 seen by its mark, and that the other still runs by a change of it, whatever clocks say. What a
-release left that is gone is taken over. Two controllers of one release do no harm: each writes only
+release left that is gone is taken over. One that can't be read may be anybody's: it is waited for.
+Two controllers of one release do no harm: each writes only
 against what it has read.
 """
 
@@ -39,19 +40,34 @@ class ReleaseClaim:
 
     def refusal(self, pause: Callable[[float], object]) -> str:
         """Why this release can't have the endpoints, else nothing."""
-        if not self.explain_conflict():
+        found = self._wait_for_beat(pause)
+        if not self._explain(found):
             return ""
-        self._left = _number_of(self._store.get())
+        self._left = _number_of(found)
         for _ in range(round(LEAST_TIMEOUT_SECONDS / _LOOK_SECONDS)):
             pause(_LOOK_SECONDS)
-            if refused := self.explain_conflict():
+            if refused := self._explain(self._wait_for_beat(pause)):
                 return refused
         log.info("takes over %s of a release whose controller does not run any more", self._place)
         return ""
 
     def explain_conflict(self) -> str:
-        """That another release's heartbeat is there, in a sentence, else nothing."""
-        found = self._store.get()
+        """That another release's heartbeat is there, in a sentence, else nothing.
+
+        Raises:
+            OSError: the heartbeat can't be read.
+        """
+        return self._explain(self._store.get())
+
+    def _wait_for_beat(self, pause: Callable[[float], object]) -> ControllerBeat | None:
+        while True:
+            try:
+                return self._store.get()
+            except OSError as error:
+                log.warning("whose %s is can't be seen yet: %s", self._place, error)
+            pause(_LOOK_SECONDS)
+
+    def _explain(self, found: ControllerBeat | None) -> str:
         if found is None or found.release in ("", *self._marks) or _number_of(found) == self._left:
             return ""
         return (

@@ -10,7 +10,7 @@ from contracts.controller import BEAT_FOLDER, BEAT_SECONDS, ControllerBeat
 from service import durable
 from service.cluster import leases
 from service.cluster.client import ClusterClient
-from service.cluster.errors import KubernetesError, MissingError
+from service.cluster.errors import MissingError
 from service.cluster.leases import Owner
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,20 @@ class Heartbeats(Protocol):
         """
 
     def get(self) -> ControllerBeat | None:
-        """The last one; None if there is none, or it can't be read now."""
+        """The last one; None if there is none.
+
+        Raises:
+            OSError: it can't be read, so that nobody knows whose it is.
+        """
+
+
+def show_beat(store: Heartbeats) -> ControllerBeat | None:
+    """The last heartbeat for people: one that can't be read is logged, and is none."""
+    try:
+        return store.get()
+    except OSError as error:
+        log.warning("the controller's heartbeat can't be read: %s", error)
+        return None
 
 
 class FileHeartbeats:
@@ -50,9 +63,8 @@ class FileHeartbeats:
             return ControllerBeat.model_validate_json(self._path.read_bytes())
         except FileNotFoundError:
             return None
-        except (OSError, ValidationError) as error:
-            log.warning("the controller's heartbeat can't be read: %s", error)
-            return None
+        except ValidationError as error:
+            raise OSError(f"{self._path} holds no heartbeat: {error}") from error
 
 
 class KubernetesHeartbeats:
@@ -80,11 +92,10 @@ class KubernetesHeartbeats:
         self._client.put(self._collection, lease)
 
     def get(self) -> ControllerBeat | None:
-        """The last one; None if there is none, or it can't be read now."""
+        """The last one; see the Protocol."""
         try:
             return leases.read_beat(self._client.get(self._collection, leases.BEAT_NAME))
         except MissingError:
             return None
-        except (KubernetesError, ValueError) as error:
-            log.warning("the controller's heartbeat can't be read: %s", error)
-            return None
+        except ValueError as error:
+            raise OSError(f"the Lease {leases.BEAT_NAME} holds no heartbeat: {error}") from error

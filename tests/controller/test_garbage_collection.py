@@ -10,7 +10,13 @@ from registry_fakes import MemoryEndpoints, MemoryPackages, endpoint, manifest, 
 
 from contracts.endpoint import EndpointStatus
 from contracts.manifest import Manifest
-from controller.garbage_collection import EVERY_SECONDS, FIRST_SECONDS, GarbageCollection
+from contracts.model import ModelRef
+from controller.garbage_collection import (
+    EVERY_SECONDS,
+    FIRST_SECONDS,
+    MOST_PROVEN,
+    GarbageCollection,
+)
 from registry.packages.store import PackageStore
 from registry.packages.store_mark import StoreMark
 
@@ -59,13 +65,13 @@ class Packages(MemoryPackages):
 class World:
     """A collection that keeps one package, and what is around it."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: int = 1) -> None:
         self.days = Days()
         self.store = Packages(*VERSIONS)
         self.endpoints = MemoryEndpoints(endpoint())
-        self.opened = 0
         self.converting = False
-        self.task = asyncio.create_task(self.collecting(1).run())
+        self.proved: list[ModelRef] = []
+        self.task = asyncio.create_task(self.collecting(keep).run())
 
     def collecting(self, keep: int) -> GarbageCollection:
         return GarbageCollection(
@@ -74,11 +80,14 @@ class World:
             self.open,
             lambda: self.converting,
             foreign=lambda: "",
+            prove=self.prove,
             wait=self.days.wait,
         )
 
+    async def prove(self, ref: ModelRef) -> None:
+        self.proved.append(ref)
+
     def open(self) -> MemoryEndpoints:
-        self.opened += 1
         return self.endpoints
 
     async def look(self, times: int = 1) -> None:
@@ -94,6 +103,10 @@ class World:
         return looking
 
 
+async def prove_none(ref: ModelRef) -> None:
+    """Reads nothing."""
+
+
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     made = World()
@@ -103,11 +116,28 @@ async def world() -> AsyncIterator[World]:
     made.task.cancel()
 
 
-async def test_told_to_keep_none_it_never_removes_any(world: World) -> None:
-    await world.collecting(0).run()
-    assert world.days.waits.empty()
-    assert world.opened == 0
+async def test_told_to_keep_none_it_never_removes_any_but_has_named_ones_read() -> None:
+    world = World(keep=0)
+    await world.days.waits.get()
+    world.endpoints.show(EndpointStatus(packages=(VERSIONS[1].ref(),)))
+    await world.look(3)
     assert len(world.store.held) == len(VERSIONS)
+    assert world.proved == [VERSIONS[1].ref()] * 3
+    world.task.cancel()
+
+
+async def test_what_endpoints_name_is_read_a_part_at_a_time_one_after_the_other(
+    world: World,
+) -> None:
+    refs = {manifest(str(number)).ref() for number in range(1, MOST_PROVEN + 3)}
+    world.endpoints.show(EndpointStatus(packages=tuple(refs)))
+    await world.look()
+    assert len(set(world.proved)) == len(world.proved) == MOST_PROVEN
+    await world.look()
+    assert len(world.proved) == len(refs)
+    assert set(world.proved) == refs
+    await world.look()
+    assert world.proved[len(refs) :] == world.proved[:MOST_PROVEN]
 
 
 async def test_it_waits_before_its_first_two_looks_and_a_day_before_each_other() -> None:
@@ -235,6 +265,7 @@ async def test_nothing_is_removed_from_a_store_that_another_release_has(
         lambda: MemoryEndpoints(endpoint()),
         lambda: False,
         foreign=theirs.claim,
+        prove=prove_none,
         wait=days.wait,
     )
     task = asyncio.create_task(collection.run())
@@ -257,6 +288,7 @@ async def test_what_killed_ones_left_behind_is_removed_after_two_looks(tmp_path:
         lambda: MemoryEndpoints(endpoint()),
         lambda: False,
         foreign=lambda: "",
+        prove=prove_none,
         wait=days.wait,
     )
     task = asyncio.create_task(collection.run())

@@ -228,6 +228,7 @@ class RolloutWorld:
             lambda: KubernetesEndpointStore(client, NAMESPACE),
             lambda: bool(self.jobs.states),
             foreign=lambda: "",
+            prove=self.controller.prove,
             wait=self._until_look,
         )
 

@@ -42,6 +42,7 @@ FAULTS = {
     "a page of a file server": Answer(200, "<html><p>hi</p></html>", headers={"ETag": '"5f"'}),
     "another server's answer": Answer(200, '{"status": "ok"}'),
     "half of an answer": Answer(200, '<?xml version="1.0"?><ListBucketResult><Name>mod'),
+    "a bucket that is not there": Answer(404, "<Error><Code>NoSuchBucket</Code></Error>"),
     "an answer that ends early": Answer(200, "x" * 100, missing=50),
 }
 

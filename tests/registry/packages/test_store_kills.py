@@ -21,11 +21,13 @@ import pytest
 import s3fs
 from dying_files import DyingFiles, KilledError
 from fake_object_store import BUCKET, FakeObjectStore, serve
-from registry_fakes import packed
+from registry_fakes import KEYS, packed
 
 from contracts.manifest import MANIFEST
+from registry.conversions.index import ConversionIndex
 from registry.packages import gc
 from registry.packages.store import PackageDamagedError, PackageStore, StoreUnavailableError
+from registry.packages.store_mark import FILE, StoreMark
 
 PART_BYTES = 5 << 20  # the least that S3 takes
 PROGRAM = Path(__file__).parents[2] / "support" / "killed_publisher.py"
@@ -82,6 +84,7 @@ def test_killed_at_any_step_a_local_store_holds_only_whole_packages_and_takes_th
 ) -> None:
     source = tmp_path / "source"
     manifest = packed(source)
+    kept = {"delete": [], "collect": [packed(tmp_path / "other", b"newer", "2").package_id()]}
     for step in count(1):
         root = tmp_path / f"store{step}"
         store = PackageStore(str(root))
@@ -93,8 +96,48 @@ def test_killed_at_any_step_a_local_store_holds_only_whole_packages_and_takes_th
         done = killed(root, source, operation, step, cut)
         if what != "repair" or done:
             assert_whole(store)
+        if done:
+            assert store.packages() == kept.get(what, [manifest.package_id()])
         assert_heals(store, source, tmp_path / f"fetched{step}")
         shutil.rmtree(root)
+        if done:
+            break
+    assert step > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", [False, True], ids=["", "cut"])
+def test_killed_at_any_step_a_mark_in_a_local_store_is_there_whole_or_not_at_all(
+    killed: Killed, tmp_path: Path, cut: bool
+) -> None:
+    source = tmp_path / "source"
+    for step in count(1):
+        root = tmp_path / f"store{step}"
+        done = killed(root, source, "mark", step, cut)
+        assert bool(StoreMark(str(root), [b"t" * 32]).foreign()) is (root / FILE).exists()
+        assert (root / FILE).exists() or not done
+        assert StoreMark(str(root), KEYS).claim() == ""
+        if done:
+            break
+    assert step > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", [False, True], ids=["", "cut"])
+def test_killed_at_any_step_the_index_of_a_local_store_has_an_entry_or_none(
+    killed: Killed, tmp_path: Path, cut: bool
+) -> None:
+    source = tmp_path / "source"
+    manifest = packed(source)
+    for step in count(1):
+        root = tmp_path / f"store{step}"
+        store = PackageStore(str(root))
+        index = ConversionIndex(str(root), store, KEYS)
+        store.publish(source, manifest)
+        done = killed(root, source, "remember", step, cut)
+        found = index.get("options")
+        assert found is not None or not done
+        assert index.put("options", manifest.ref()) == index.get("options")
         if done:
             break
     assert step > 3

@@ -1,7 +1,7 @@
 """One release has a package store; another is told whose it is, since when, and what to do."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -10,7 +10,9 @@ from fake_mlflow import FakeMlflow, serve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_object_store import BUCKET
+from registry_fakes import packed
 
+from registry.conversions.index import ConversionIndex
 from registry.packages.store import PackageStore, StoreUnavailableError
 from registry.packages.store_mark import (
     FACTS,
@@ -160,6 +162,52 @@ def test_a_store_that_is_away_is_nobodys(tmp_path: Path) -> None:
         StoreMark(str(tmp_path / "store"), [OURS]).claim()
     with pytest.raises(StoreUnavailableError):
         free("gopher://store")
+
+
+@pytest.mark.parametrize("left", ["nothing", "a bare mount point"])
+def test_a_folder_that_is_not_mounted_any_more_is_away_and_nothing_is_written_there(
+    tmp_path: Path, clock: Clock, left: str
+) -> None:
+    root, mounted = tmp_path / "store", tmp_path / "elsewhere"
+    ours = mark(str(root), clock, OURS)
+    store = PackageStore(str(root), check_mounted=ours.check_mounted)
+    index = ConversionIndex(str(root), store, (OURS,))
+    manifest = packed(tmp_path / "made")
+    assert index.get("options") is None
+    assert ours.claim() == ""
+    package = index.put("options", store.publish(tmp_path / "made", manifest))
+    root.rename(mounted)
+    if left == "a bare mount point":
+        root.mkdir()
+    asked: list[Callable[[], object]] = [
+        ours.claim,
+        store.packages,
+        lambda: store.manifest(package.ref.package),
+        lambda: store.verify(package.ref.package),
+        lambda: store.publish(tmp_path / "made", manifest),
+        lambda: index.get("options"),
+        lambda: index.get("others"),
+        lambda: index.put("options", package.ref),
+    ]
+    for ask in asked:
+        with pytest.raises(StoreUnavailableError, match="mounted"):
+            ask()
+    assert list(root.rglob("*")) == []
+    if root.exists():
+        root.rmdir()
+    mounted.rename(root)
+    assert ours.claim() == ""
+    assert index.get("options") == package
+    assert index.get("others") is None
+
+
+def test_an_object_store_that_was_emptied_is_marked_again(clock: Clock) -> None:
+    url = f"memory://marks-{uuid.uuid4().hex}"
+    ours = mark(url, clock, OURS)
+    assert ours.claim() == ""
+    free(url)
+    assert ours.claim() == ""
+    assert read_facts(url) is not None
 
 
 @pytest.mark.slow

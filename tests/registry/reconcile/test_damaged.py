@@ -79,6 +79,22 @@ async def test_a_stable_version_whose_package_is_damaged_is_made_whole_before_al
     assert not status.rejected
 
 
+async def test_a_damaged_package_of_which_every_triton_has_a_copy_is_made_whole_once_it_is_read(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.serve("1")
+    await harness.controller.prove(ref)
+    await harness.settle()
+    assert len(harness.launcher.requests) == 1
+    file = spoil(harness, ref)
+    await harness.controller.prove(ref)
+    await converted_again(harness)
+    harness.changed.clear()
+    await harness.convert("1")
+    assert (await harness.settle()).stable == ref
+    assert file.read_bytes() == b"weights"
+
+
 async def test_one_loaders_word_is_not_believed(harness: ControllerHarness) -> None:
     ref = await harness.converted("1")
     await harness.settle()

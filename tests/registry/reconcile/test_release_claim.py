@@ -1,6 +1,7 @@
 """One release looks after a namespace's endpoints; a second one is told so, and does not start."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from waiting import until
 from contracts.controller import ControllerBeat
 from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.reconcile.release_claim import ReleaseClaim
-from registry.stores.heartbeats import FileHeartbeats
+from registry.stores.heartbeats import FileHeartbeats, Heartbeats
 
 OURS, NEWER, THEIRS = b"a" * 32, b"b" * 32, b"c" * 32
 
@@ -20,7 +21,25 @@ def beats(tmp_path: Path) -> FileHeartbeats:
     return FileHeartbeats(tmp_path)
 
 
-def claim(beats: FileHeartbeats, *keys: bytes) -> ReleaseClaim:
+class HiddenHeartbeats:
+    """Heartbeats that are there, and that can't be read while ``hidden``."""
+
+    def __init__(self, beats: FileHeartbeats) -> None:
+        self._beats = beats
+        self.hidden = True
+        self.asked = threading.Semaphore(0)
+
+    def put(self, beat: ControllerBeat) -> None:
+        self._beats.put(beat)
+
+    def get(self) -> ControllerBeat | None:
+        self.asked.release()
+        if self.hidden:
+            raise OSError("the API server does not answer")
+        return self._beats.get()
+
+
+def claim(beats: Heartbeats, *keys: bytes) -> ReleaseClaim:
     return ReleaseClaim(beats, keys, "the namespace models")
 
 
@@ -91,6 +110,43 @@ async def test_of_two_that_started_at_once_each_stops_at_the_others_heartbeat(
         writer.pass_ended(())
         await stopped.wait()
     running.cancel()
+    last = beats.get()
+    assert last is not None
+    assert last.release == claim(beats, THEIRS).mark
+
+
+@pytest.mark.parametrize("key", [OURS, THEIRS], ids=["our own", "another release's"])
+def test_a_heartbeat_that_can_not_be_read_is_waited_for(beats: FileHeartbeats, key: bytes) -> None:
+    beat(beats, key)
+    hidden, go_on = HiddenHeartbeats(beats), beating(beats, key)
+    waited: list[float] = []
+
+    def pause(seconds: float) -> None:
+        waited.append(seconds)
+        go_on(seconds)
+        hidden.hidden = len(waited) % 4 != 0
+
+    assert bool(claim(hidden, OURS).refusal(pause)) is (key == THEIRS)
+    assert len(waited) >= 4
+    assert max(waited) <= 10.0
+
+
+async def test_no_heartbeat_is_written_over_one_that_can_not_be_read(
+    beats: FileHeartbeats,
+) -> None:
+    beat(beats, THEIRS)
+    hidden, stopped = HiddenHeartbeats(beats), asyncio.Event()
+    ours = claim(hidden, OURS)
+    writer = HeartbeatWriter(hidden, claim=ours, every_seconds=0.0, on_taken=stopped.set)
+    running = asyncio.create_task(writer.run())
+    async with asyncio.timeout(60):
+        for _ in range(3):
+            writer.pass_ended(())
+            await asyncio.to_thread(hidden.asked.acquire)
+        hidden.hidden = False
+        writer.pass_ended(())
+        await stopped.wait()
+    await running
     last = beats.get()
     assert last is not None
     assert last.release == claim(beats, THEIRS).mark

@@ -8,7 +8,12 @@ import pytest
 from fake_kubernetes import NAMESPACE, fake_kubernetes
 
 from contracts.controller import ControllerBeat
-from registry.stores.heartbeats import FileHeartbeats, Heartbeats, KubernetesHeartbeats
+from registry.stores.heartbeats import (
+    FileHeartbeats,
+    Heartbeats,
+    KubernetesHeartbeats,
+    show_beat,
+)
 from service.cluster import leases
 from service.cluster.leases import Owner
 
@@ -52,6 +57,27 @@ def test_a_folder_of_endpoints_that_is_away_does_not_come_back_empty(tmp_path: P
     with pytest.raises(FileNotFoundError):
         FileHeartbeats(tmp_path / "endpoints").put(sign(1))
     assert not (tmp_path / "endpoints").exists()
+
+
+def test_one_that_can_not_be_read_is_an_error_and_for_people_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / ".controller" / "beat.json").mkdir(parents=True)
+    (tmp_path / "other" / ".controller").mkdir(parents=True)
+    (tmp_path / "other" / ".controller" / "beat.json").write_text("{")
+    with fake_kubernetes() as fake:
+        fake.client().put(leases.beats(NAMESPACE), {"metadata": {"name": leases.BEAT_NAME}})
+        empty = KubernetesHeartbeats(fake.client(), NAMESPACE)
+        client = fake.client()
+        for place in (FileHeartbeats(tmp_path), FileHeartbeats(tmp_path / "other"), empty):
+            with pytest.raises(OSError, match=r"."):
+                place.get()
+            assert show_beat(place) is None
+    away = KubernetesHeartbeats(client, NAMESPACE)
+    with pytest.raises(OSError, match=r"."):
+        away.get()
+    assert show_beat(away) is None
+    assert caplog.text.count("the controller's heartbeat can't be read") == 4
 
 
 def test_an_uninstall_leaves_no_lease_for_its_pod_owns_it_and_the_next_pod_after_it() -> None:
