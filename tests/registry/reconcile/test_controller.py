@@ -175,6 +175,25 @@ async def test_a_first_version_is_served_though_newer_ones_are_registered_while_
     assert [request.version for request in harness.launcher.requests] == ["1"]
 
 
+async def test_conversions_start_in_the_order_of_waiting_and_a_newer_version_keeps_the_place(
+    harness: ControllerHarness,
+) -> None:
+    for model in ("second", "first"):  # passes look in this order
+        harness.endpoints.put(endpoint(name=model, spec=EndpointSpec(model=model)))
+    for model, number in (("m", "1"), ("first", "1"), ("second", "1"), ("first", "2")):
+        harness.registry.register(model, number)
+        await harness.settle()
+    statuses = {each.name: each.status for each in harness.endpoints.list()}
+    running = "waits for the conversion of m version 1 to end"
+    assert candidate_of(statuses["first"]).reason == running
+    assert candidate_of(statuses["second"]).reason == f"{running}; 1 more waiting before it"
+    harness.changed.clear()
+    await harness.fail("a pickle", by_version=True)
+    await harness.settle()
+    asked = [(each.model, each.version) for each in harness.launcher.requests]
+    assert asked == [("m", "1"), ("first", "2")]
+
+
 @pytest.mark.parametrize(
     ("spec", "note"),
     [
