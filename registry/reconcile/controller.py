@@ -441,7 +441,7 @@ class Controller:
             seen,
             refused=refused,
             loaders=pool.loaders,
-            unserved=placed.unserved,
+            unserved="" if pool.loaders else placed.unserved,
             unsaid=pools.unsaid(placed, held),
             next_pool=NextPool(endpoint.spec.pool, there.loaders, there.everywhere),
         )

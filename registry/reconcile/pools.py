@@ -53,13 +53,21 @@ def place_endpoint(
         "device": device_of(spec, status, held, refused=refused),
         "next_pool": coming,
         "next_packages": instead,
-        "unserved": "",
+        "unserved": _find_unserved(status, pool, held),
         "cordoned": _find_cordoned((pool, coming), held),
     }
-    status = status.model_copy(update=update)
-    if held.of(pool).loaders:
-        return status
-    return status.model_copy(update={"unserved": without_tritons(pool, held)})
+    return status.model_copy(update=update)
+
+
+def _find_unserved(status: EndpointStatus, pool: str, held: HeldPackages) -> str:
+    """Why no Triton of the pool can answer; a version that sleeps comes back when it is asked."""
+    found, stable = held.of(pool), status.stable
+    if not found.loaders:
+        return without_tritons(pool, held)
+    if stable is None or status.asleep is not None or stable in found.everywhere:
+        return ""
+    holds = any(model.ref == stable for report in found.loaders for model in report.loaded)
+    return "" if holds else f"no Triton of the pool {pool} holds version {stable.version}"
 
 
 def _find_cordoned(names: Iterable[str], held: HeldPackages) -> tuple[str, ...]:

@@ -94,6 +94,18 @@ def test_a_pool_without_tritons_is_named_with_those_that_have_some() -> None:
     assert (back.unserved, list(pools.notes(back, held))) == ("", [])
 
 
+def test_a_version_that_no_triton_holds_is_not_served_unless_it_sleeps() -> None:
+    here = EndpointSpec(model="m")
+    empty = held_by(report(NEW, loader="a"), report(loader="b"))
+    assert placed(SERVING, empty, here).unserved == (
+        "no Triton of the pool default holds version 1"
+    )
+    assert placed(EndpointStatus(), empty, here).unserved == ""
+    assert placed(SERVING.model_copy(update={"asleep": 7.0}), empty, here).unserved == ""
+    one = held_by(report(OLD, loader="a", ready=False), report(loader="b"))
+    assert placed(SERVING, one, here).unserved == ""
+
+
 def test_what_the_new_pool_can_not_load_is_told() -> None:
     failure = LoadFailure(ref=OLD, reason="it needs 9 GB", by_version=False)
     held = held_by(report(OLD), of("gpu", report(failed=(failure,))))
