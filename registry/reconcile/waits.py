@@ -237,7 +237,8 @@ def _find_block(status: EndpointStatus, candidate: Candidate, seen: ObservedStat
     unknown = status.stable is not None and seen.stable is None and not seen.stable_gone
     if seen.fault or unknown:
         return WaitsFor.STORE
-    told = [each for one in seen.loaders for each in one.failed if each.ref == candidate.ref]
+    loaders = (*seen.loaders, *(seen.next_pool.loaders if seen.next_pool else ()))
+    told = [each for one in loaders for each in one.failed if each.ref == candidate.ref]
     return _judge_failures(told) if told else WaitsFor.ROOM
 
 

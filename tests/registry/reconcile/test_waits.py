@@ -16,13 +16,13 @@ from contracts.endpoint import (
     Wait,
     WaitsFor,
 )
-from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
+from contracts.loading import DeviceKind, FailureCause, LoaderReport, LoadFailure, WitnessAnswer
 from contracts.model import ModelRef
 from contracts.rollout import RolloutSpec, RolloutState, Strategy
 from contracts.waiting import describe_wait, describe_with_time, sentences
 from registry.conversions.messages import ConversionFailure, ConversionProgress, Package, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
-from registry.reconcile.plan import ObservedState, PlannedVersion, plan
+from registry.reconcile.plan import NextPool, ObservedState, PlannedVersion, plan
 from registry.reconcile.waits import list_waits, with_fault
 
 NOW = 1000.0
@@ -258,6 +258,26 @@ def test_since_when_stays_while_the_cause_does_and_begins_with_another_one_or_ve
     assert [wait.since for wait in loads] == [30.0]
     next_one = found(on_its_way(Phase.LOADING, version="3"), before=loads, now=40.0)
     assert [wait.since for wait in next_one] == [40.0]
+
+
+@pytest.mark.parametrize(
+    ("why", "cause"),
+    [(FailureCause.AWAY, WaitsFor.RETRY), (FailureCause.ROOM, WaitsFor.ROOM)],
+)
+def test_what_blocks_a_move_to_another_kind_of_device_is_what_the_new_pool_says(
+    why: FailureCause, cause: WaitsFor
+) -> None:
+    there = NextPool("gpu", (failing(why),))
+    move = PlannedVersion("1", "gpu options", device=DeviceKind.GPU)
+    moved = replace(SEEN, loaders=(report(OLD),), next_pool=there, move=move)
+    seen = replace(moved, packages={move.options: Package(NEW, SIGNATURE)})
+    spec = EndpointSpec(model="m", pool="gpu")
+    status = plan(spec, SERVING, seen, NOW).status
+    (wait,) = [each for each in found(status, seen, spec=spec) if each.version]
+    assert (wait.cause, wait.version) == (cause, "1")
+    assert describe_wait(status, wait).endswith(
+        "can't load it, and default goes on answering: told"
+    )
 
 
 def test_a_fault_that_comes_with_each_try_has_lasted_since_the_first() -> None:
