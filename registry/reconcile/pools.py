@@ -10,7 +10,7 @@ version is converted for that first, and it is that package that the other pool 
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from contracts.endpoint import EndpointSpec, EndpointStatus
+from contracts.endpoint import NAMED_LIMIT, EndpointSpec, EndpointStatus
 from contracts.loading import DeviceKind, LoaderReport
 from contracts.model import ModelRef
 from registry.reconcile.rollouts import HeldPackages
@@ -135,6 +135,9 @@ def next_loaders(
     package that ends its Triton, or fills it, ends one of them, and callers of other versions never
     wait for all Tritons at once. Those that failed to load it, or whose Triton is silent, hold
     nobody up: they go on trying at their own pace, and the next one is asked.
+
+    Of a large pool ``NAMED_LIMIT`` are named, failed ones last: left out, they pause until half of
+    the others hold it, and nobody waits for them sooner.
     """
     missing = [each for each in loaders if all(model.ref != ref for model in each.loaded)]
     failing = [
@@ -149,7 +152,7 @@ def next_loaders(
     at_once = max(1, len(loaders) - len(missing))
     if len(told) <= at_once:
         return ()
-    return tuple(sorted(each.loader for each in (*told[:at_once], *failing)))
+    return tuple(sorted(each.loader for each in (*told[:at_once], *failing)[:NAMED_LIMIT]))
 
 
 def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:

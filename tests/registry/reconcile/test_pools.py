@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from registry_fakes import ref, report
+from registry_fakes import ref, refusal, report
 
 from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, Route
 from contracts.loading import LoaderReport, LoadFailure, Trouble
@@ -176,6 +176,26 @@ def test_a_candidate_is_loaded_by_one_triton_then_by_as_many_as_hold_it() -> Non
         waves.append(len(wave))
         holding |= wave
     assert waves == [1, 1, 2, 4]
+
+
+def test_of_a_large_pool_few_are_named_at_a_time_and_all_come_to_hold_it() -> None:
+    names = [f"l{number:03}" for number in range(200)]
+    broken, holding, tried = set(names[::4]), set[str](), set[str]()
+    told: tuple[str, ...] = ()
+    for _ in range(100):
+        reports = tuple(
+            report(
+                *([NEW] if name in holding else []),
+                loader=name,
+                failed=(refusal(NEW, "ECC"),) if name in broken & tried else (),
+            )
+            for name in names
+        )
+        told = pools.next_loaders(reports, NEW, told)
+        assert len(told) <= 16
+        tried |= set(told or names)
+        holding |= set(told or names) - broken
+    assert (tried, holding) == (set(names), set(names) - broken)
 
 
 def test_a_triton_that_was_told_goes_on_and_one_that_is_gone_is_replaced() -> None:
