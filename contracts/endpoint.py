@@ -36,6 +36,7 @@ KIND: Literal["ModelEndpoint"] = "ModelEndpoint"
 TENANT: Literal["headrace.dev/tenant"] = "headrace.dev/tenant"  # an annotation
 HISTORY_LIMIT = 50
 KEPT_LIMIT = 4  # vector spaces that are answered by name only
+NAMED_LIMIT = 16  # Tritons that a list in a status names: all that watch are sent it
 REASONS_LIMIT = 20  # rejections that keep their reason, the newest
 _SHOWN_LABELS = 20  # in a sentence
 REJECTIONS_LIMIT = 500  # records of rejections: some 70 kB

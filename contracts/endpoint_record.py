@@ -10,7 +10,8 @@ name is a conflict then.
 
 A summary never has evidence, plots or figures. Of the rest the oldest and most detailed gives way
 until it fits, and a note says what was left out. Routes, packages and what else gateways and
-loaders follow are never cut. Pure.
+loaders follow are never cut: a Triton that is out of service would be used if it were not named.
+Pure.
 """
 
 import hashlib
@@ -24,9 +25,12 @@ from contracts.endpoint import EndpointStatus, RecordRef, Rejection, Transition
 from contracts.rollout import CheckResult, CommandOutcome, RolloutState, Verdict
 
 SUMMARY_BYTES: Final = 5 << 10  # with conditions, a status in a cluster stays under 8 kB
+# What only kept spaces and large pools have beside that: up to 6 kB, by the bounds of the lists.
+_BESIDE = {"kept", "next_packages", "cordoned", "loading"}
 
 _SENTENCE_BYTES = 300  # of a line of history, a check, a rejection, an answer, a note
 _SHORT_BYTES = 120  # of one if there is little room
+_LEAST_BYTES = 40  # of one if there is next to none
 _LINES, _REJECTIONS, _ANSWERS, _NOTES = 10, 20, 5, 10  # at most
 _OPEN_CHECKS = 8  # shown if there is no room for all
 _MORE = "…"
@@ -35,10 +39,13 @@ _MORE = "…"
 def summary(status: EndpointStatus) -> EndpointStatus:
     """What many follow of a status; the status itself if that is small and has no evidence."""
     found = _without_figures(status)
+    twice = status.model_copy(update={"kept": status.kept * 2})  # they are among packages, too
+    beside = twice.model_dump_json(by_alias=True, include=_BESIDE, exclude_defaults=True)
+    most = SUMMARY_BYTES + len(beside.strip("{}").encode())
     for cut in (_bound_status, *_CUTS):
         found = cut(found)
         noted = _with_note(found, status)
-        if _size(noted) <= SUMMARY_BYTES:
+        if _size(noted) <= most:
             break
     return noted
 
@@ -215,6 +222,7 @@ _CUTS: Final[tuple[Callable[[EndpointStatus], EndpointStatus], ...]] = (
     _with_short_ends,
     lambda status: status.model_copy(update=_parts(status, 1, 1, 1)),
     lambda status: status.model_copy(update={"history": (), "rejected": (), "commands": ()}),
+    lambda status: status.model_copy(update=_sentences(status, _LEAST_BYTES, 1)),
 )
 
 

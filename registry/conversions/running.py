@@ -8,7 +8,7 @@ decides whether to convert.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from contracts.endpoint import Phase
@@ -38,7 +38,8 @@ class ConversionJobs:
     """Conversions by their options' digest.
 
     At most ``most`` run at a time, and of one tenant half of them (one at least): a start beyond
-    that is refused. ``changed`` is set whenever one says something.
+    that is refused. Endpoints wait in the order in which they asked, whatever version each asks for
+    by now. ``changed`` is set whenever one says something.
     """
 
     def __init__(self, launcher: ConversionLauncher, *, most: int, changed: asyncio.Event) -> None:
@@ -46,7 +47,8 @@ class ConversionJobs:
         self._most = most
         self._changed = changed
         self._running: dict[str, _RunningConversion] = {}
-        self._waiting: dict[str, None] = {}  # those refused a start, in order of asking
+        self._waiting: dict[str, str] = {}  # tenants of endpoints, in the order of asking
+        self._granted: dict[str, str] = {}  # tenants of what may start in this pass, by options
         self._states: dict[str, State] = {}
 
     @property
@@ -57,34 +59,38 @@ class ConversionJobs:
     @property
     def busy(self) -> bool:
         """Whether no more may start now."""
-        return len(self._running) >= self._most
+        return len(self._running) + len(self._granted) >= self._most
 
     def has_room(self, tenant: str) -> bool:
         """Whether another one of a tenant may start now."""
-        of_tenant = sum(1 for each in self._running.values() if each.tenant == tenant)
-        return not self.busy and of_tenant < (self._most + 1) // 2
+        tenants = [*(each.tenant for each in self._running.values()), *self._granted.values()]
+        return not self.busy and tenants.count(tenant) < (self._most + 1) // 2
 
-    def waits_for(self, options: str, tenant: str) -> str:
-        """What a conversion that has yet to start waits for; empty if it may start now.
+    def waits_for(self, endpoint: str, options: str, tenant: str) -> str:
+        """What an endpoint's conversion that has yet to start waits for; empty if it may start now.
 
-        One that asks is counted as waiting until it starts or nobody wants it any more.
+        The endpoint is counted as waiting until it may start, or asks for nothing: no ``options``.
+        The first one with room may start. It has that room until the pass ends (``keep_only``): it
+        may not start after all, and must not hold up the others then.
         """
-        if options in self._states or self.has_room(tenant):
-            self._waiting.pop(options, None)
+        if not options or options in self._states or options in self._granted:
+            self._waiting.pop(endpoint, None)
             return ""
-        self._waiting.setdefault(options)
+        self._waiting[endpoint] = tenant
+        if endpoint == next((name for name, of in self._waiting.items() if self.has_room(of)), ""):
+            self._granted[options] = self._waiting.pop(endpoint)
+            return ""
         in_the_way = (each for each in self._running.values() if self.busy or each.tenant == tenant)
         running = ", ".join(each.version for each in in_the_way)
-        before = list(self._waiting).index(options)
-        return f"waits for the conversion of {running} to end" + (
-            f"; {before} more waiting before it" if before else ""
-        )
+        before = list(self._waiting).index(endpoint)
+        said = f"waits for the conversion of {running} to end" if running else "waits for its turn"
+        return said + (f"; {before} more waiting before it" if before else "")
 
     def start(self, options: str, request: ConversionRequest, tenant: str = "") -> None:
         """Starts a conversion, unless it runs, has ended, or too many run already."""
+        self._granted.pop(options, None)
         if options in self._states or not self.has_room(tenant):
             return
-        self._waiting.pop(options, None)
         self._states[options] = ConversionProgress(phase=Phase.CONVERTING, message="starts")
         version = f"{request.model} version {request.version}"
         task = asyncio.create_task(self._run(options, request), name=f"convert {version}")
@@ -96,11 +102,12 @@ class ConversionJobs:
         if options not in self._running:
             self._states.pop(options, None)
 
-    def keep_only(self, wanted: Iterable[str]) -> None:
-        """Ends the conversions that no endpoint wants any more."""
-        kept = set(wanted)
-        for options in self._waiting.keys() - kept:
-            del self._waiting[options]
+    def keep_only(self, wanted: Mapping[str, str]) -> None:
+        """Ends the conversions that no endpoint wants any more: options by endpoint."""
+        kept = set(wanted.values())
+        self._granted.clear()
+        for endpoint in self._waiting.keys() - wanted.keys():
+            del self._waiting[endpoint]
         for options in self._states.keys() - kept:
             running = self._running.get(options)
             if running is not None:

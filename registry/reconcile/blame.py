@@ -12,6 +12,7 @@ The design is in ``docs/decisions/0084-blame-by-proof.md``.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from contracts.endpoint import NAMED_LIMIT
 from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
 from contracts.model import ModelRef
 
@@ -92,7 +93,7 @@ def judge(reports: Sequence[LoaderReport], absent: Collection[str] = ()) -> Verd
         for loader, failure in told.items()
         if failure.cause is FailureCause.REFUSED
     }
-    cordoned = _find_cordoned(reports, excused, refusing | useless.keys())
+    cordoned = _find_cordoned(reports, excused, refusing, useless)
     return Verdicts(at_fault, sick, frozenset(excused), cordoned)
 
 
@@ -178,18 +179,22 @@ def _find_excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple
 def _find_cordoned(
     reports: Sequence[LoaderReport],
     excused: tuple[str, ...],
+    refusing: Collection[str],
     useless: Collection[str],
 ) -> frozenset[str]:
     """Those that are taken out of service while ready Tritons hold all that they hold.
 
-    Only ``useless`` ones, whose Triton itself refuses, fails, or has lost its GPU: what is short of
-    memory serves what it has.
+    Only those whose Triton itself refuses, fails, or has lost its GPU: what is short of memory
+    serves what it has. If there are more than a status names, the ``refusing`` go on: they answer
+    with what they hold, and the ``useless`` do not.
     """
     ready = [each for each in reports if each.ready and each.loader not in excused]
     served = {model.ref for report in ready for model in report.loaded}
     chosen: list[str] = []
     for report in reports:
         held = {model.ref for model in report.loaded}
-        if report.loader in excused and report.loader in useless and held <= served:
+        is_bad = report.loader in refusing or report.loader in useless
+        if report.loader in excused and is_bad and held <= served:
             chosen.append(report.loader)
-    return frozenset(sorted(chosen)[: len(ready)])
+    chosen.sort(key=lambda one: (one not in useless, one))
+    return frozenset(chosen[: min(len(ready), NAMED_LIMIT)])

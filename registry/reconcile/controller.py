@@ -299,8 +299,9 @@ class Controller:
                 outcome = await self._reconcile(endpoint)
         except Exception as error:  # noqa: BLE001 - logged there, and it holds only this endpoint
             await self._tell_fault(endpoint, error)
-            known = self._outcomes.get(endpoint.name)
-            options = known.options if known else ""  # its conversion goes on
+            known, states = self._outcomes.get(endpoint.name), self._jobs.states
+            # A conversion that runs goes on; a place among those that wait holds up others.
+            options = known.options if known and known.options in states else ""
             outcome = _Outcome(endpoint, options, written=False, attended=False)
         metrics.RECONCILE_SECONDS.observe(time.monotonic() - began)
         if outcome.written:
@@ -343,12 +344,14 @@ class Controller:
 
     def _settle_jobs(self, failed: set[str]) -> None:
         """Ends conversions that nobody wants, and forgets failures that are on record."""
-        outcomes = self._outcomes.values()
-        if len(self._outcomes) < len(self._listed):
+        outcomes = self._outcomes
+        if len(outcomes) < len(self._listed):
             return  # who has not been reconciled yet may want any
-        self._jobs.keep_only(outcome.options for outcome in outcomes if outcome.options)
+        self._jobs.keep_only(
+            {name: each.options for name, each in outcomes.items() if each.options}
+        )
         # Those that every endpoint has seen, and every one that wants them has on record.
-        pending = {outcome.options for outcome in outcomes if not outcome.written}
+        pending = {outcome.options for outcome in outcomes.values() if not outcome.written}
         waiting = {
             self._outcomes[name].options for name in self._queue.running if name in self._outcomes
         }
@@ -443,7 +446,7 @@ class Controller:
             refused=refused,
             loaders=pool.loaders,
             absent=pool.absent,
-            unserved=placed.unserved,
+            unserved="" if pool.loaders else placed.unserved,
             unsaid=pools.unsaid(placed, held),
             next_pool=NextPool(endpoint.spec.pool, there.loaders, there.everywhere, there.absent),
         )

@@ -128,7 +128,7 @@ class EndpointObserver:
         target = choose_version(endpoint.spec, endpoint.status, seen)
         if target is not None:
             seen = await self._with_package(seen, target, endpoint)
-        return self._with_job(seen, target, endpoint.tenant), target
+        return self._with_job(seen, target, endpoint), target
 
     def forget(self, endpoint: str) -> None:
         """Drops what was kept of an endpoint that is gone."""
@@ -192,16 +192,15 @@ class EndpointObserver:
         return replace(seen, packages={**seen.packages, version.options: package})
 
     def _with_job(
-        self, seen: ObservedState, target: PlannedVersion | None, tenant: str
+        self, seen: ObservedState, target: PlannedVersion | None, endpoint: ModelEndpoint
     ) -> ObservedState:
         """Returns what is seen with what the running conversions say about the target."""
         options = target.options if target else ""
         word = self._jobs.states.get(options)
         jobs = {options: word} if isinstance(word, ConversionProgress | ConversionFailure) else {}
-        is_asked = target is not None and options not in seen.packages
-        return replace(
-            seen, jobs=jobs, busy=self._jobs.waits_for(options, tenant) if is_asked else ""
-        )
+        asked = "" if seen.fault or options in seen.packages else options
+        busy = self._jobs.waits_for(endpoint.name, asked, endpoint.tenant)
+        return replace(seen, jobs=jobs, busy=busy)
 
     def _versions(
         self, endpoint: ModelEndpoint, snapshot: MlflowSnapshot | None, device: DeviceKind

@@ -10,7 +10,7 @@ version is converted for that first, and it is that package that the other pool 
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from contracts.endpoint import EndpointSpec, EndpointStatus
+from contracts.endpoint import NAMED_LIMIT, EndpointSpec, EndpointStatus
 from contracts.loading import DeviceKind, LoaderReport
 from contracts.model import ModelRef
 from registry.reconcile.rollouts import HeldPackages
@@ -53,13 +53,21 @@ def place_endpoint(
         "device": device_of(spec, status, held, refused=refused),
         "next_pool": coming,
         "next_packages": instead,
-        "unserved": "",
+        "unserved": _find_unserved(status, pool, held),
         "cordoned": _find_cordoned((pool, coming), held),
     }
-    status = status.model_copy(update=update)
-    if held.of(pool).loaders:
-        return status
-    return status.model_copy(update={"unserved": without_tritons(pool, held)})
+    return status.model_copy(update=update)
+
+
+def _find_unserved(status: EndpointStatus, pool: str, held: HeldPackages) -> str:
+    """Why no Triton of the pool can answer; a version that sleeps comes back when it is asked."""
+    found, stable = held.of(pool), status.stable
+    if not found.loaders:
+        return without_tritons(pool, held)
+    if stable is None or status.asleep is not None or stable in found.everywhere:
+        return ""
+    holds = any(model.ref == stable for report in found.loaders for model in report.loaded)
+    return "" if holds else f"no Triton of the pool {pool} holds version {stable.version}"
 
 
 def _find_cordoned(names: Iterable[str], held: HeldPackages) -> tuple[str, ...]:
@@ -127,6 +135,9 @@ def next_loaders(
     package that ends its Triton, or fills it, ends one of them, and callers of other versions never
     wait for all Tritons at once. Those that failed to load it, or whose Triton is silent, hold
     nobody up: they go on trying at their own pace, and the next one is asked.
+
+    Of a large pool ``NAMED_LIMIT`` are named, failed ones last: left out, they pause until half of
+    the others hold it, and nobody waits for them sooner.
     """
     missing = [each for each in loaders if all(model.ref != ref for model in each.loaded)]
     failing = [
@@ -141,7 +152,7 @@ def next_loaders(
     at_once = max(1, len(loaders) - len(missing))
     if len(told) <= at_once:
         return ()
-    return tuple(sorted(each.loader for each in (*told[:at_once], *failing)))
+    return tuple(sorted(each.loader for each in (*told[:at_once], *failing)[:NAMED_LIMIT]))
 
 
 def notes(status: EndpointStatus, held: HeldPackages) -> Iterator[str]:

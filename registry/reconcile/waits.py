@@ -19,7 +19,8 @@ from contracts.endpoint import (
     WaitsFor,
     rollout_spec,
 )
-from contracts.loading import FailureCause
+from contracts.loading import FailureCause, LoadFailure
+from contracts.model import ModelRef
 from contracts.rollout import Strategy
 from contracts.status_events import is_passed_over
 from contracts.waiting import OF_PHASE
@@ -94,7 +95,9 @@ def _endpoints_own(
             f"the package store lacks the package of version {stable.version}, which serves",
         )
     loads = status.candidate is not None and status.candidate.phase is Phase.LOADING
-    if status.unserved and not loads:
+    if status.unserved and stable is not None and seen.loaders:
+        yield _find_unheld(stable, status.unserved, seen)
+    elif status.unserved and not loads:
         yield _wait(WaitsFor.TRITONS, status.unserved)
     if sick:
         more = len(sick) - _MOST_NAMED
@@ -108,6 +111,19 @@ def _endpoints_own(
         )
     if stable is not None and status.asleep is not None:
         yield _wait(WaitsFor.CALLER, since=status.asleep)
+
+
+def _find_unheld(stable: ModelRef, said: str, seen: ObservedState) -> Wait:
+    """Why no Triton of the pool holds the version that serves."""
+    told = [each for one in seen.loaders for each in one.failed if each.ref == stable]
+    why = told[0].reason if told else seen.fault
+    cause = _judge_failures(told) if told else WaitsFor.LOADING
+    return _wait(WaitsFor.STORE if seen.fault else cause, f"{said}: {why}" if why else said)
+
+
+def _judge_failures(told: Iterable[LoadFailure]) -> WaitsFor:
+    """What Tritons that failed to load a package wait for."""
+    return WaitsFor.ROOM if FailureCause.ROOM in {each.cause for each in told} else WaitsFor.RETRY
 
 
 def _list_lacking(
@@ -194,7 +210,7 @@ def _find_preparation(
     if phase is Phase.LOADED:
         return WaitsFor.BAKE if status.rollout is not None else None
     if phase is Phase.LOADING:
-        loads = WaitsFor.TRITONS if status.unserved else None
+        loads = WaitsFor.TRITONS if status.unserved and not seen.loaders else None
         return WaitsFor.STORE if seen.fault else loads
     if phase is Phase.WAITING and (seen.unsaid or seen.busy):
         return WaitsFor.DEVICE if seen.unsaid else WaitsFor.TURN
@@ -221,8 +237,9 @@ def _find_block(status: EndpointStatus, candidate: Candidate, seen: ObservedStat
     unknown = status.stable is not None and seen.stable is None and not seen.stable_gone
     if seen.fault or unknown:
         return WaitsFor.STORE
-    told = {each.cause for one in seen.loaders for each in one.failed if each.ref == candidate.ref}
-    return WaitsFor.RETRY if told and FailureCause.ROOM not in told else WaitsFor.ROOM
+    loaders = (*seen.loaders, *(seen.next_pool.loaders if seen.next_pool else ()))
+    told = [each for one in loaders for each in one.failed if each.ref == candidate.ref]
+    return _judge_failures(told) if told else WaitsFor.ROOM
 
 
 def _rollouts(spec: EndpointSpec, status: EndpointStatus, phase: Phase) -> WaitsFor | None:

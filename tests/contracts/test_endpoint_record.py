@@ -5,9 +5,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from contracts.endpoint import (
+    KEPT_LIMIT,
+    NAMED_LIMIT,
     Arm,
     Candidate,
     EndpointStatus,
+    KeptSpace,
     Phase,
     RecordRef,
     Rejection,
@@ -37,7 +40,7 @@ from contracts.rollout import (
     Verdict,
 )
 
-NAMES = st.text("abcdefghijklmnopqrstuvwxyz-_ 0123456789", min_size=1, max_size=256)
+NAMES = st.text("abcdefghijklmnopqrstuvwxyz-_ 0123456789", min_size=1, max_size=63)
 SENTENCES = st.one_of(
     st.text(max_size=100),
     st.builds(lambda text, times: text * times, st.text(max_size=40), st.integers(0, 60)),
@@ -65,9 +68,10 @@ POINT = SeriesPoint(
 
 
 def ref(name: str, version: str) -> ModelRef:
-    return ModelRef(model=name, version=version, package=version * 64)
+    return ModelRef(model=name, version=version, package=version * 64, space="0" * 12)
 
 
+LOADERS = st.lists(st.text("abcxyz0123456789-", min_size=1, max_size=63), max_size=NAMED_LIMIT)
 WAITS = st.builds(Wait, cause=st.sampled_from(WaitsFor), since=TIMES, what=SENTENCES)
 
 
@@ -76,6 +80,7 @@ def statuses(draw: st.DrawFn) -> EndpointStatus:
     """Of an endpoint with two rollouts behind it, of any length, with anything said of them."""
     name = draw(NAMES)
     old, new = ref(name, "1"), ref(name, "2")
+    kept = [ref(name, str(3 + number)) for number in range(draw(st.integers(0, KEPT_LIMIT)))]
     state = RolloutState(
         id="v2-0123456789ab",
         candidate=new,
@@ -121,7 +126,11 @@ def statuses(draw: st.DrawFn) -> EndpointStatus:
             Route(arm=Arm.STABLE, ref=old, weight=75),
             Route(arm=Arm.CANARY, ref=new, weight=25),
         ),
-        packages=(old, new),
+        packages=(old, new, *kept),
+        kept=tuple(KeptSpace(ref=each, asked_at=draw(TIMES)) for each in kept),
+        next_packages=draw(st.just(()) | st.just((new,))),
+        cordoned=(*draw(LOADERS), *draw(LOADERS)),  # of both pools in a move
+        loading=tuple(draw(LOADERS)),
         candidate=Candidate(version="2", phase=Phase.CANARY, ref=new, reason=draw(SENTENCES)),
         rollout=state,
         last_rollout=draw(st.none() | st.just(ended)),
@@ -148,12 +157,58 @@ LARGEST = EndpointStatus(
 )
 
 
+STATE = RolloutState(
+    id="v2-0123456789ab",
+    candidate=ref("m" * 63, "2"),
+    options="o" * 32,
+    stable=ref("m" * 63, "1"),
+    step=19,
+    began=1.7e9 + 1 / 3,
+    step_began=1.7e9 + 1 / 3,
+    paused_at=1.7e9 + 1 / 3,
+    traffic=StepTraffic(since=1.7e9, groups=2**32 - 1),
+    looked_through=1.7e9,
+    reason="r" * 500,
+    checks=(CheckResult(name="c" * 63, verdict=Verdict.FAIL, reason="r" * 500),) * 20,
+)
+FULL = LARGEST.model_copy(
+    update={
+        "routes": (
+            Route(arm=Arm.STABLE, ref=STATE.stable, weight=75),
+            Route(arm=Arm.CANARY, ref=STATE.candidate, weight=25),
+        ),
+        "packages": (STATE.stable, STATE.candidate),
+        "candidate": Candidate(version="2", phase=Phase.CANARY, ref=STATE.candidate),
+        "rollout": STATE,
+        "last_rollout": STATE.model_copy(update={"ended_at": 1.7e9, "outcome": Outcome.SETTLED}),
+        "waits": tuple(
+            Wait(cause=each, since=1.7e9, what="w" * 500) for each in list(WaitsFor)[:5]
+        ),
+        "refused": ("r" * 500,) * 3,
+    }
+)
+CROWDED = FULL.model_copy(
+    update={
+        "packages": tuple(ref("m" * 63, str(number)) for number in range(1, 3 + KEPT_LIMIT)),
+        "kept": (KeptSpace(ref=ref("m" * 63, "3"), asked_at=1.7e9 + 1 / 3),) * KEPT_LIMIT,
+        "next_packages": (STATE.candidate,),
+        "cordoned": ("l" * 63,) * 2 * NAMED_LIMIT,
+        "loading": ("l" * 63,) * NAMED_LIMIT,
+    }
+)
+BESIDE_BYTES = 6 << 10  # of what only a large pool, and spaces that are kept, add to a summary
+
+
 @settings(max_examples=150)
 @given(statuses())
 @example(LARGEST)
+@example(FULL)
+@example(CROWDED)
 def test_a_summary_is_small_and_leaves_what_is_followed_as_it_is(status: EndpointStatus) -> None:
     found = summary(status)
-    assert len(found.model_dump_json(by_alias=True).encode()) <= SUMMARY_BYTES
+    size = len(found.model_dump_json(by_alias=True).encode())
+    beside = (status.kept, status.next_packages, status.cordoned, status.loading)
+    assert size <= SUMMARY_BYTES + any(beside) * BESIDE_BYTES
     assert found.model_dump(include=FOLLOWED) == status.model_dump(include=FOLLOWED)
     for state, whole in (
         (found.rollout, status.rollout),
@@ -178,6 +233,8 @@ def test_long_words_of_what_is_waited_for_leave_a_summary_small() -> None:
 
 @settings(max_examples=50)
 @given(statuses())
+@example(FULL)
+@example(CROWDED)
 def test_a_summary_is_its_own_summary(status: EndpointStatus) -> None:
     once = summary(status.model_copy(update={"notes": ()}))
     assert summary(once) == once

@@ -79,7 +79,7 @@ async def test_one_that_has_ended_is_not_started_again_before_it_is_forgotten(
 
 async def test_what_nobody_wants_is_ended(harness: JobsHarness) -> None:
     await harness.start("one")
-    harness.jobs.keep_only({"two"})
+    harness.jobs.keep_only({"e": "two"})
     await harness.news()
     assert harness.launcher.cancelled == 1
     assert harness.jobs.states == {}
@@ -117,16 +117,46 @@ async def test_of_one_tenant_half_of_the_conversions_run_and_others_find_room() 
 async def test_what_waits_is_told_which_conversions_run_and_how_many_wait_before_it() -> None:
     launcher, changed = ScriptedLauncher(), asyncio.Event()
     jobs = ConversionJobs(launcher, most=2, changed=changed)
-    assert jobs.waits_for("one", "large") == ""
+    assert jobs.waits_for("one", "one", "large") == ""
     jobs.start("one", REQUEST.model_copy(update={"model": "minilm", "version": "7"}), "large")
-    share = jobs.waits_for("two", "large")
+    share = jobs.waits_for("two", "two", "large")
     assert share == "waits for the conversion of minilm version 7 to end"
-    assert jobs.waits_for("small", "small") == ""
+    assert jobs.waits_for("small", "small", "small") == ""
     jobs.start("small", REQUEST.model_copy(update={"model": "topics", "version": "2"}), "small")
-    full = jobs.waits_for("three", "third")
+    full = jobs.waits_for("three", "three", "third")
     both = "minilm version 7, topics version 2"
     assert full == f"waits for the conversion of {both} to end; 1 more waiting before it"
-    assert jobs.waits_for("two", "large") == f"waits for the conversion of {both} to end"
-    jobs.keep_only({"one", "small", "three"})
-    assert jobs.waits_for("three", "third") == f"waits for the conversion of {both} to end"
+    assert jobs.waits_for("two", "two", "large") == f"waits for the conversion of {both} to end"
+    jobs.keep_only({"one": "one", "small": "small", "three": "three"})
+    assert jobs.waits_for("three", "three", "third") == f"waits for the conversion of {both} to end"
     await jobs.close()
+
+
+async def test_the_first_that_waits_starts_first_and_keeps_its_place_with_another_version(
+    harness: JobsHarness,
+) -> None:
+    await harness.start("runs")
+    for endpoint in ("first", "second"):
+        assert harness.jobs.waits_for(endpoint, f"{endpoint} 1", endpoint)
+    harness.jobs.keep_only({"first": "first 2", "second": "second 1"})
+    await harness.news()
+    turn = "waits for its turn; 1 more waiting before it"
+    assert harness.jobs.waits_for("second", "second 1", "second") == turn
+    assert harness.jobs.waits_for("new", "new", "new").endswith("2 more waiting before it")
+    assert harness.jobs.waits_for("first", "first 2", "first") == ""
+    assert harness.jobs.waits_for("second", "second 1", "second") == "waits for its turn"
+    await harness.start("first 2")
+    assert "first 2" in harness.jobs.states
+
+
+async def test_one_that_does_not_start_or_asks_for_nothing_more_holds_up_nobody(
+    harness: JobsHarness,
+) -> None:
+    assert harness.jobs.waits_for("rejects", "r", "r") == ""
+    assert harness.jobs.waits_for("leaves", "l", "l")
+    assert harness.jobs.waits_for("gone", "g", "g")
+    assert harness.jobs.waits_for("last", "x", "x")
+    harness.jobs.keep_only({"rejects": "r", "leaves": "l", "last": "x"})
+    assert harness.jobs.waits_for("rejects", "r", "r")
+    assert harness.jobs.waits_for("leaves", "", "l") == ""
+    assert harness.jobs.waits_for("last", "x", "x") == ""

@@ -162,6 +162,17 @@ def test_one_triton_that_fails_at_what_another_answers_is_cordoned() -> None:
     assert "CUDA failure 719" in found.sick["t0"]
 
 
+def test_of_a_large_pool_few_are_cordoned_and_first_those_that_fail_their_callers() -> None:
+    told = refusal(ECC, persists=True)
+    refusals = tuple(refusing(f"a{number:02}", told) for number in range(30))
+    failures = tuple(failing(f"b{number}") for number in range(5))
+    well = tuple(report(STABLE, NEW, loader=f"c{number:02}") for number in range(40))
+    found = judge((*refusals, *failures, *well))
+    assert len(found.excused) == 35
+    assert len(found.cordoned) == 16
+    assert {each.loader for each in failures} < found.cordoned
+
+
 def test_what_all_tritons_fail_at_makes_none_sick() -> None:
     assert judge((failing("t0"), failing("t1"))) == Verdicts()
     assert judge((failing("t0"),)) == Verdicts()

@@ -19,6 +19,7 @@ from contracts.endpoint import (
     Route,
     WaitsFor,
 )
+from contracts.loading import FailureCause, LoadFailure
 from contracts.model import ModelRef
 from contracts.rollout import (
     Outcome,
@@ -33,6 +34,7 @@ from contracts.tasks import Task
 from registry.errors import SourceUnavailableError
 from registry.mlflow.watch import SECOND_LOOK_SECONDS
 from registry.reconcile.rollouts import Surroundings
+from registry.stores.cluster_shown import conditions
 
 
 async def test_a_registered_version_is_converted_loaded_and_served(
@@ -47,6 +49,22 @@ async def test_a_registered_version_is_converted_loaded_and_served(
     ]
     assert harness.registry.listed["m"][0].tags["headrace.e.verdict"] == "Promoted"
     assert ref in status.packages
+
+
+async def test_a_version_that_no_triton_holds_any_more_says_so_until_one_does(
+    harness: ControllerHarness,
+) -> None:
+    ref = await harness.serve("1")
+    assert harness.endpoints.list()[0].status.waits == ()
+    away = LoadFailure(ref=ref, reason="refused", by_version=False, cause=FailureCause.AWAY)
+    harness.reports.put(report(at=harness.time, failed=(away,)))
+    status = await harness.settle()
+    said = "no Triton of the pool default holds version 1"
+    assert conditions(status, (), 1, 0.0)[0]["message"] == status.unserved == said
+    assert [wait.what for wait in status.waits] == [f"{said}: refused"]
+    assert harness.registry.listed["m"][0].tags["headrace.e.waits"].startswith(said)
+    harness.load(ref)
+    assert (await harness.settle()).waits == ()
 
 
 async def test_a_version_at_fault_says_why_in_mlflow_and_is_not_retried(
@@ -173,6 +191,25 @@ async def test_a_first_version_is_served_though_newer_ones_are_registered_while_
         await harness.settle()
     assert harness.launcher.cancelled == 0
     assert [request.version for request in harness.launcher.requests] == ["1"]
+
+
+async def test_conversions_start_in_the_order_of_waiting_and_a_newer_version_keeps_the_place(
+    harness: ControllerHarness,
+) -> None:
+    for model in ("second", "first"):  # passes look in this order
+        harness.endpoints.put(endpoint(name=model, spec=EndpointSpec(model=model)))
+    for model, number in (("m", "1"), ("first", "1"), ("second", "1"), ("first", "2")):
+        harness.registry.register(model, number)
+        await harness.settle()
+    statuses = {each.name: each.status for each in harness.endpoints.list()}
+    running = "waits for the conversion of m version 1 to end"
+    assert candidate_of(statuses["first"]).reason == running
+    assert candidate_of(statuses["second"]).reason == f"{running}; 1 more waiting before it"
+    harness.changed.clear()
+    await harness.fail("a pickle", by_version=True)
+    await harness.settle()
+    asked = [(each.model, each.version) for each in harness.launcher.requests]
+    assert asked == [("m", "1"), ("first", "2")]
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,22 @@ async def test_a_mistake_of_headraces_own_at_one_endpoint_is_said_there_and_hold
     }
 
 
+async def test_an_endpoint_that_can_not_be_reconciled_gives_up_its_place_among_those_that_wait(
+    harness: ControllerHarness,
+) -> None:
+    for model in ("odd", "next"):
+        harness.endpoints.put(endpoint(name=model, spec=EndpointSpec(model=model)))
+    for model in ("m", "odd", "next"):
+        harness.registry.register(model, "1")
+        await harness.settle()
+    harness.registry.register("odd", "one")  # is no number, which a plan relies on
+    await harness.settle()
+    harness.changed.clear()
+    await harness.fail("a pickle", by_version=True)
+    await harness.settle()
+    assert [each.model for each in harness.launcher.requests] == ["m", "next"]
+
+
 async def test_an_endpoint_whose_reconcile_never_ends_says_so(harness: ControllerHarness) -> None:
     may_end = threading.Event()
     harness.rollouts.next_status = lambda status: (may_end.wait(60), status)[1]

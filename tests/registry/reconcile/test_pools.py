@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from registry_fakes import ref, report
+from registry_fakes import ref, refusal, report
 
 from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, Route
 from contracts.loading import LoaderReport, LoadFailure, Trouble
@@ -94,6 +94,18 @@ def test_a_pool_without_tritons_is_named_with_those_that_have_some() -> None:
     assert (back.unserved, list(pools.notes(back, held))) == ("", [])
 
 
+def test_a_version_that_no_triton_holds_is_not_served_unless_it_sleeps() -> None:
+    here = EndpointSpec(model="m")
+    empty = held_by(report(NEW, loader="a"), report(loader="b"))
+    assert placed(SERVING, empty, here).unserved == (
+        "no Triton of the pool default holds version 1"
+    )
+    assert placed(EndpointStatus(), empty, here).unserved == ""
+    assert placed(SERVING.model_copy(update={"asleep": 7.0}), empty, here).unserved == ""
+    one = held_by(report(OLD, loader="a", ready=False), report(loader="b"))
+    assert placed(SERVING, one, here).unserved == ""
+
+
 def test_what_the_new_pool_can_not_load_is_told() -> None:
     failure = LoadFailure(ref=OLD, reason="it needs 9 GB", by_version=False)
     held = held_by(report(OLD), of("gpu", report(failed=(failure,))))
@@ -164,6 +176,26 @@ def test_a_candidate_is_loaded_by_one_triton_then_by_as_many_as_hold_it() -> Non
         waves.append(len(wave))
         holding |= wave
     assert waves == [1, 1, 2, 4]
+
+
+def test_of_a_large_pool_few_are_named_at_a_time_and_all_come_to_hold_it() -> None:
+    names = [f"l{number:03}" for number in range(200)]
+    broken, holding, tried = set(names[::4]), set[str](), set[str]()
+    told: tuple[str, ...] = ()
+    for _ in range(100):
+        reports = tuple(
+            report(
+                *([NEW] if name in holding else []),
+                loader=name,
+                failed=(refusal(NEW, "ECC"),) if name in broken & tried else (),
+            )
+            for name in names
+        )
+        told = pools.next_loaders(reports, NEW, told)
+        assert len(told) <= 16
+        tried |= set(told or names)
+        holding |= set(told or names) - broken
+    assert (tried, holding) == (set(names), set(names) - broken)
 
 
 def test_a_triton_that_was_told_goes_on_and_one_that_is_gone_is_replaced() -> None:

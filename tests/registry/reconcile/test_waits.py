@@ -16,12 +16,13 @@ from contracts.endpoint import (
     Wait,
     WaitsFor,
 )
-from contracts.loading import FailureCause, LoaderReport, LoadFailure, WitnessAnswer
+from contracts.loading import DeviceKind, FailureCause, LoaderReport, LoadFailure, WitnessAnswer
+from contracts.model import ModelRef
 from contracts.rollout import RolloutSpec, RolloutState, Strategy
 from contracts.waiting import describe_wait, describe_with_time, sentences
 from registry.conversions.messages import ConversionFailure, ConversionProgress, Package, Signature
 from registry.mlflow.model_registry import MlflowSnapshot, RegisteredModel, RegisteredVersion
-from registry.reconcile.plan import ObservedState, PlannedVersion, plan
+from registry.reconcile.plan import NextPool, ObservedState, PlannedVersion, plan
 from registry.reconcile.waits import list_waits, with_fault
 
 NOW = 1000.0
@@ -69,16 +70,17 @@ def found(
     return list_waits(spec, status, seen, mlflow, sick=sick, before=before, now=now)
 
 
-def failing(why: FailureCause) -> LoaderReport:
-    """Of a loader that could not load the new version."""
-    failure = LoadFailure(ref=NEW, reason="told", by_version=False, cause=why)
-    return report(OLD, failed=(failure,))
+def failing(why: FailureCause, package: ModelRef = NEW) -> LoaderReport:
+    """Of a loader that could not load the new version, or that one."""
+    failure = LoadFailure(ref=package, reason="told", by_version=False, cause=why)
+    return report(*{OLD} - {package}, failed=(failure,))
 
 
 SHADOW = SPEC.model_copy(update={"rollout": RolloutSpec(strategy=Strategy.SHADOW)})
 PAUSED = {"paused_at": 5.0}
 TAKEN_BACK = (Phase.REJECTED, Phase.ROLLED_BACK)
 NEW_ENDPOINT = EndpointStatus(generation=1)
+UNHELD = SERVING.model_copy(update={"unserved": "no Triton holds version 1"})
 STATES: list[tuple[WaitsFor, tuple[Wait, ...]]] = [
     (WaitsFor.MLFLOW, found(NEW_ENDPOINT, ObservedState(None), mlflow=None)),
     (WaitsFor.MLFLOW, found(NEW_ENDPOINT, ObservedState(None))),
@@ -135,6 +137,16 @@ STATES: list[tuple[WaitsFor, tuple[Wait, ...]]] = [
         found(on_its_way(Phase.LOADING, "none").model_copy(update={"unserved": "none"})),
     ),
     (WaitsFor.LOADING, found(on_its_way(Phase.LOADING), replace(SEEN, loaders=(report(OLD),)))),
+    (WaitsFor.LOADING, found(UNHELD, replace(SEEN, loaders=(report(),)))),
+    (WaitsFor.STORE, found(UNHELD, replace(SEEN, loaders=(report(),), fault="the store is away"))),
+    *(
+        (cause, found(UNHELD, replace(SEEN, loaders=(report(), failing(why, OLD)))))
+        for cause, why in (
+            (WaitsFor.RETRY, FailureCause.AWAY),
+            (WaitsFor.RETRY, FailureCause.REFUSED),
+            (WaitsFor.ROOM, FailureCause.ROOM),
+        )
+    ),
     (WaitsFor.ROOM, found(on_its_way(Phase.BLOCKED, "it needs 9 GB"))),
     (WaitsFor.SICK_TRITON, found(SERVING, sick=("Triton l is sick",))),
     (WaitsFor.CEILING, found(on_its_way(Phase.BLOCKED), replace(SEEN, refused=("above",)))),
@@ -225,7 +237,17 @@ def test_whatever_a_conversion_says_its_version_waits_for_something_in_words(
 
 
 def test_what_serves_and_lacks_nothing_waits_for_nothing() -> None:
-    assert found(SERVING) == ()
+    assert found(SERVING, replace(SEEN, loaders=(report(OLD), report()))) == ()
+
+
+def test_why_no_triton_holds_what_serves_is_said_beside_what_the_next_version_waits_for() -> None:
+    seen = replace(SEEN, loaders=(report(), failing(FailureCause.ROOM, OLD)))
+    status = on_its_way(Phase.LOADING).model_copy(update={"unserved": UNHELD.unserved})
+    own, next_one = found(status, seen)
+    assert (own.version, own.what) == ("", "no Triton holds version 1: told")
+    assert (next_one.version, next_one.cause) == ("2", WaitsFor.LOADING)
+    (own,) = found(UNHELD, replace(SEEN, loaders=(report(),), fault="the store is away"))
+    assert own.what == "no Triton holds version 1: the store is away"
 
 
 def test_since_when_stays_while_the_cause_does_and_begins_with_another_one_or_version() -> None:
@@ -236,6 +258,26 @@ def test_since_when_stays_while_the_cause_does_and_begins_with_another_one_or_ve
     assert [wait.since for wait in loads] == [30.0]
     next_one = found(on_its_way(Phase.LOADING, version="3"), before=loads, now=40.0)
     assert [wait.since for wait in next_one] == [40.0]
+
+
+@pytest.mark.parametrize(
+    ("why", "cause"),
+    [(FailureCause.AWAY, WaitsFor.RETRY), (FailureCause.ROOM, WaitsFor.ROOM)],
+)
+def test_what_blocks_a_move_to_another_kind_of_device_is_what_the_new_pool_says(
+    why: FailureCause, cause: WaitsFor
+) -> None:
+    there = NextPool("gpu", (failing(why),))
+    move = PlannedVersion("1", "gpu options", device=DeviceKind.GPU)
+    moved = replace(SEEN, loaders=(report(OLD),), next_pool=there, move=move)
+    seen = replace(moved, packages={move.options: Package(NEW, SIGNATURE)})
+    spec = EndpointSpec(model="m", pool="gpu")
+    status = plan(spec, SERVING, seen, NOW).status
+    (wait,) = [each for each in found(status, seen, spec=spec) if each.version]
+    assert (wait.cause, wait.version) == (cause, "1")
+    assert describe_wait(status, wait).endswith(
+        "can't load it, and default goes on answering: told"
+    )
 
 
 def test_a_fault_that_comes_with_each_try_has_lasted_since_the_first() -> None:
