@@ -8,6 +8,7 @@ bound.
 """
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
@@ -28,18 +29,26 @@ def _steady() -> float:
 
 
 class DatedAnswers:
-    """What the ``Date`` of a server's answers (RFC 9110, 6.6.1) says about its clock."""
+    """What the ``Date`` of a server's answers (RFC 9110, 6.6.1) says about its clock.
+
+    Only what two in a row say counts: behind one address there may be several servers, and the
+    clock of one may be wrong.
+    """
 
     def __init__(self, steady: Callable[[], float] = _steady) -> None:
         self._steady = steady
         self.offset: float | None = None  # of its unix time from the steady one; None: not known
+        self._last = math.inf
 
     def note(self, date: str | None) -> None:
         """Takes the ``Date`` of an answer that came just now; one that is none changes nothing."""
         try:
-            self.offset = parsedate_to_datetime(date or "").timestamp() - self._steady()
+            offset = parsedate_to_datetime(date or "").timestamp() - self._steady()
         except (OverflowError, TypeError, ValueError):
             return
+        if abs(offset - self._last) <= JUMP_SECONDS:
+            self.offset = offset
+        self._last = offset
 
 
 API_SERVER = DatedAnswers()  # of the server that this process asks
@@ -80,13 +89,13 @@ class SteadyClock:
             offset = witness
         if is_first or abs(offset - self._offset) <= JUMP_SECONDS:
             self._offset, self._jumped = offset, None
-        elif self._jumped is None or abs(offset - self._jumped[0]) > JUMP_SECONDS:
+        elif (jumped := self._jumped) is None or abs(offset - jumped[0]) > JUMP_SECONDS:
             self._jumped = (offset, steady)
             log.warning(
                 "the clock jumped by %.0f s: that counts once it has lasted for %.0f s",
                 offset - self._offset,
                 LASTS_SECONDS,
             )
-        elif steady - self._jumped[1] >= LASTS_SECONDS:
+        elif steady - jumped[1] >= LASTS_SECONDS:
             self._offset, self._jumped = offset, None
         return steady + self._offset

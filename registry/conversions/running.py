@@ -34,6 +34,16 @@ class _RunningConversion(NamedTuple):
     tenant: str
 
 
+_STALE_SECONDS = 30.0  # an endpoint asks in each pass
+
+
+class _Place(NamedTuple):
+    """Of an endpoint that waits."""
+
+    tenant: str
+    asked_at: float
+
+
 class ConversionJobs:
     """Conversions by their options' digest.
 
@@ -47,7 +57,7 @@ class ConversionJobs:
         self._most = most
         self._changed = changed
         self._running: dict[str, _RunningConversion] = {}
-        self._waiting: dict[str, str] = {}  # tenants of endpoints, in the order of asking
+        self._waiting: dict[str, _Place] = {}  # of endpoints, in the order of asking
         self._granted: dict[str, str] = {}  # tenants of what may start in this pass, by options
         self._states: dict[str, State] = {}
 
@@ -70,15 +80,15 @@ class ConversionJobs:
         """What an endpoint's conversion that has yet to start waits for; empty if it may start now.
 
         The endpoint is counted as waiting until it may start, or asks for nothing: no ``options``.
-        The first one with room may start. It has that room until the pass ends (``keep_only``): it
-        may not start after all, and must not hold up the others then.
+        The first one with room may start. It has that room until ``end_pass``: it may
+        not start after all, and must not hold up the others then.
         """
         if not options or options in self._states or options in self._granted:
             self._waiting.pop(endpoint, None)
             return ""
-        self._waiting[endpoint] = tenant
-        if endpoint == next((name for name, of in self._waiting.items() if self.has_room(of)), ""):
-            self._granted[options] = self._waiting.pop(endpoint)
+        self._waiting[endpoint] = _Place(tenant, time.monotonic())
+        if self.has_room(tenant) and endpoint == self._find_first():
+            self._granted[options] = self._waiting.pop(endpoint).tenant
             return ""
         in_the_way = (each for each in self._running.values() if self.busy or each.tenant == tenant)
         running = ", ".join(each.version for each in in_the_way)
@@ -86,10 +96,21 @@ class ConversionJobs:
         said = f"waits for the conversion of {running} to end" if running else "waits for its turn"
         return said + (f"; {before} more waiting before it" if before else "")
 
+    def _find_first(self) -> str:
+        """The first that may start; one that has not asked for long holds up nobody."""
+        since = time.monotonic() - _STALE_SECONDS
+        return next(
+            name
+            for name, place in self._waiting.items()
+            if place.asked_at >= since and self.has_room(place.tenant)
+        )
+
     def start(self, options: str, request: ConversionRequest, tenant: str = "") -> None:
         """Starts a conversion, unless it runs, has ended, or too many run already."""
         self._granted.pop(options, None)
-        if options in self._states or not self.has_room(tenant):
+        of_tenant = sum(1 for each in self._running.values() if each.tenant == tenant)
+        full = len(self._running) >= self._most or of_tenant >= (self._most + 1) // 2
+        if options in self._states or full:
             return
         self._states[options] = ConversionProgress(phase=Phase.CONVERTING, message="starts")
         version = f"{request.model} version {request.version}"
@@ -102,10 +123,13 @@ class ConversionJobs:
         if options not in self._running:
             self._states.pop(options, None)
 
+    def end_pass(self) -> None:
+        """Takes back the room of those that did not start."""
+        self._granted.clear()
+
     def keep_only(self, wanted: Mapping[str, str]) -> None:
         """Ends the conversions that no endpoint wants any more: options by endpoint."""
         kept = set(wanted.values())
-        self._granted.clear()
         for endpoint in self._waiting.keys() - wanted.keys():
             del self._waiting[endpoint]
         for options in self._states.keys() - kept:

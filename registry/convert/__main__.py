@@ -49,13 +49,10 @@ def _result(request: ConversionRequest) -> PublishedPackage | ConversionFailure:
         store = PackageStore(request.store_url, write_only=True)
         return PublishedPackage(ref=convert(request, tracking, store, _report))
     except ConversionError as error:
-        behind = find_machine_fault(error)
-        if isinstance(behind, MemoryError | TimeoutError):  # tried again, but not for ever
-            return sys.exit(error.reason)
+        if error.bounded or (error.by_version and find_machine_fault(error) is not None):
+            return sys.exit(error.reason)  # as after a crash: tried again, but not for ever
         return ConversionFailure(
-            reason=error.reason,
-            by_version=error.by_version and behind is None,
-            needs_export=error.needs_export,
+            reason=error.reason, by_version=error.by_version, needs_export=error.needs_export
         )
     except StoreError as error:
         return ConversionFailure(reason=str(error), by_version=False)

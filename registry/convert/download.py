@@ -12,7 +12,7 @@ from contracts.manifest import TOKENIZER, Lineage
 from preprocess.model_code import archive
 from registry.conversions.messages import ConversionRequest
 from registry.convert import texts
-from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.errors import EnvironmentFaultError, SourceGoneError, VersionError
 from registry.convert.flavours import OriginalTextModel, detect
 from registry.convert.flavours.detect import (
     TokenizerNotFoundError,
@@ -73,8 +73,7 @@ def fetch(request: ConversionRequest, tracking: TrackingServer, work: Path) -> F
         skip=lambda name: is_pickle(name) and not request.allow_pickle,
     )
     if not refused and not any(folder.iterdir()):
-        # As whatever stands before MLflow may say, too.
-        raise EnvironmentFaultError(f"MLflow lists no files of the version at {version.artifacts}")
+        raise SourceGoneError(f"MLflow lists no files of the version at {version.artifacts}")
     run = tracking.run(version.run_id) if version.run_id else None
     beside.mkdir(parents=True, exist_ok=True)
     if run is not None and run.artifacts:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from contracts.gpu_faults import FaultOf, gpu_fault
 from preprocess.expressions import is_panic
+from registry.pyfunc.process import PyfuncError
 
 
 class ConversionError(Exception):
@@ -18,6 +19,7 @@ class ConversionError(Exception):
 
     by_version = False
     needs_export = False
+    bounded = False  # tried again, but not for ever
 
     @property
     def reason(self) -> str:
@@ -33,6 +35,12 @@ class VersionError(ConversionError):
 
 class EnvironmentFaultError(ConversionError):
     """Something around the conversion is away or missing: trying again may help."""
+
+
+class SourceGoneError(EnvironmentFaultError):
+    """MLflow itself says that it does not have what the version needs: it may be wrong once."""
+
+    bounded = True
 
 
 class ExportMissingError(EnvironmentFaultError):
@@ -60,7 +68,8 @@ def find_machine_fault(error: BaseException | None) -> BaseException | None:
             return error
         if isinstance(error, OSError) and error.errno in _OF_MACHINES:
             return error
-        row = None if isinstance(error, ConversionError) else gpu_fault(str(error))
+        own = isinstance(error, ConversionError | PyfuncError)  # words of ours, or of a version
+        row = None if own else gpu_fault(str(error))
         if row is not None and row.fault_of is not FaultOf.VERSION:
             return error
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from contracts.manifest import DataSet
 from contracts.model import name_within
-from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.errors import EnvironmentFaultError, SourceGoneError, VersionError
 from registry.errors import SourceRefusedError, SourceUnavailableError
 from registry.mlflow.client import Answer, ForeignSourceError, MlflowConnection, UnsafePathError
 
@@ -82,7 +82,7 @@ class TrackingServer:
 
         Raises:
             VersionError: its source leads to no files.
-            EnvironmentFaultError: MLflow does not answer, or does not know it now.
+            EnvironmentFaultError: MLflow does not answer, or does not know it.
         """
         what, name = f"{name} {version}", name_within(name)
         found = self._ask(what, lambda client: client.get_model_version(name, version))
@@ -103,7 +103,7 @@ class TrackingServer:
         """The run, with the data sets that it logged.
 
         Raises:
-            EnvironmentFaultError: MLflow does not answer, or does not know it now.
+            EnvironmentFaultError: MLflow does not answer, or does not know it.
         """
         run = self._ask(run_id, lambda client: client.get_run(run_id))
         self._check_own(run_id, run.info.run_id, run_id)
@@ -178,9 +178,9 @@ class TrackingServer:
         try:
             return self._server.ask(question)
         except SourceRefusedError as error:
-            # A version that is really gone is dropped once MLflow's lists lack it too.
-            said = f"MLflow does not know {what}" if error.missing else str(error)
-            raise EnvironmentFaultError(said) from error
+            if error.missing:
+                raise SourceGoneError(f"MLflow does not know {what}") from error
+            raise EnvironmentFaultError(str(error)) from error
         except SourceUnavailableError as error:
             raise EnvironmentFaultError(str(error)) from error
 

@@ -36,11 +36,15 @@ class Failures:
         """All of them, for ``desired``."""
         return self._failures
 
-    def add(self, want: Want, reason: str, cause: FailureCause) -> PackageFailure:
-        """Notes one more failure."""
+    def add(
+        self, want: Want, reason: str, cause: FailureCause, pause: float = 0.0
+    ) -> PackageFailure:
+        """Notes one more failure; ``pause``: the least seconds to the next try."""
         name = want.ref.triton_model
         previous = self._failures.get(name)
         failure = desired.count_failure(want, reason, previous, cause=cause, now=self._now())
+        if failure.retry_at is not None:
+            failure = replace(failure, retry_at=max(failure.retry_at, self._now() + pause))
         self._failures[name] = failure
         metrics.LOAD_FAILURES.labels("version" if failure.blames_model else "environment").inc()
         log.warning("%s is not loaded: %s", name, reason)

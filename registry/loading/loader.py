@@ -57,6 +57,7 @@ log = logging.getLogger(__name__)
 
 _LONGEST_TROUBLE = 300  # characters
 _SILENT_SECONDS = 120.0
+_LATE_PAUSES = 4.0  # to the next try of a load that took too long, for each second of it
 _START_SECONDS = 480.0  # more for the first answer: Triton's image may be pulled meanwhile
 
 
@@ -428,10 +429,7 @@ class Loader:
                 free = await self._devices.free_now()
                 self._weighing.grew(name, free_before, free, self._devices.held_bytes(name))
         except TritonUnavailableError as error:
-            self._triton_is_away(str(error))
-            self._failures.add(want, str(error), FailureCause.AWAY)
-            if want.on_trial and not await self._goes_on():
-                self._book.write(self._book.ledger.count_end_of_load(want.ref))
+            await self._note_silence(want, error, time.monotonic() - started)
         except TritonRefusedError as error:
             await self._note_refusal(want, error)
         except (RegistryError, OSError, ValueError) as error:
@@ -442,13 +440,25 @@ class Loader:
             metrics.LOAD_SECONDS.observe(seconds)
             log.info("loaded %s", name, extra={"seconds": round(seconds, 3)})
 
-    async def _goes_on(self) -> bool:
-        """Whether Triton answers and has what it held: a load that took too long ends nothing."""
+    async def _note_silence(
+        self, want: Want, error: TritonUnavailableError, seconds: float
+    ) -> None:
+        """Records a load without an answer: Triton ended, or took too long and goes on.
+
+        Some loads never end: a backend's process may not come up. Other packages wait for each try.
+        """
         try:
             held = await self._triton.held(self._loaded)
         except TritonUnavailableError:
-            return False
-        return bool(self._loaded) and held.keys() >= self._loaded.keys()
+            held = {}
+        if self._loaded and held.keys() >= self._loaded.keys():
+            pause = _LATE_PAUSES * seconds
+            await self._note_refusal(want, TritonRefusedError(str(error)), pause)
+            return
+        self._triton_is_away(str(error))
+        self._failures.add(want, str(error), FailureCause.AWAY)
+        if want.on_trial:
+            self._book.write(self._book.ledger.count_end_of_load(want.ref))
 
     def _check_room(self, want: Want) -> None:
         """Refuses a package that does not fit, but for a stable one: callers have no other.
@@ -483,14 +493,16 @@ class Loader:
         )
         return kind
 
-    async def _note_refusal(self, want: Want, error: TritonRefusedError) -> None:
+    async def _note_refusal(
+        self, want: Want, error: TritonRefusedError, pause: float = 0.0
+    ) -> None:
         """Records a refusal; a package that has no process any more is taken out.
 
         Triton goes on to say that such a package is ready, and starts no other process for it
         before it is loaded again.
         """
         said = str(error)
-        failure = self._failures.add(want, said, refusals.cause_of(said))
+        failure = self._failures.add(want, said, refusals.cause_of(said), pause)
         if isinstance(error, ModelProcessGoneError):
             try:
                 await self._triton.unload(want.ref.triton_model)

@@ -79,6 +79,7 @@ class SourceWatch:
         self._prompted = False  # the next reading was asked for, by a webhook or an endpoint
         self._webhooks_arrive = False
         self._followed: frozenset[str] = frozenset()
+        self._told_whom = asyncio.Event()  # to follow
         self._wanted = Projection()
         self._readings: dict[str, _VersionsSnapshot] = {}
         self._models: dict[str, RegisteredModel] = {}
@@ -118,9 +119,14 @@ class SourceWatch:
             self.wake()
         self._followed = followed
         self._wanted = wanted
+        self._told_whom.set()
 
     async def run(self) -> None:
-        """Rounds without end; MLflow's absence is logged once and does not end them."""
+        """Rounds without end; MLflow's absence is logged once and does not end them.
+
+        Before endpoints are known nobody can tell an empty list that is one.
+        """
+        await self._told_whom.wait()
         while True:
             self._woken.clear()
             await self.attempt()

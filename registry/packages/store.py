@@ -397,10 +397,11 @@ def translate_errors(what: str) -> Iterator[None]:
 
 def write_file(files: fsspec.AbstractFileSystem, path: str, data: bytes) -> None:
     """Replaces a small file of a store: whole, and on the disk once this returns."""
+    folder = Path(path).parent
     if not isinstance(files, LocalFileSystem):
+        files.makedirs(str(folder), exist_ok=True)
         files.pipe_file(path, data)
         return
-    folder = Path(path).parent
     durable.make_folder(folder)
     durable.write(Path(path), data)
     durable.sync(folder)

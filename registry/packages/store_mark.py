@@ -12,6 +12,7 @@ import hmac
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -67,7 +68,8 @@ class _MarkFiles:
         with translate_errors(self._what):
             self._files, root = fsspec.core.url_to_fs(store_url)
         self._root = root.rstrip("/")
-        self.is_local = isinstance(self._files, LocalFileSystem)
+        is_local = isinstance(self._files, LocalFileSystem)
+        self.local = Path(self._root, FILE) if is_local else None
         self._sizes: Mapping[str, int | None] | None = None  # as listed since the last write
 
     def read(self, name: str) -> str:
@@ -145,7 +147,7 @@ class StoreMark:
         self._marks = [_mark(key) for key in keys]
         self._owner = owner
         self._now = now
-        self._is_on_disk = False  # where this release made it
+        self._on_disk: Path | None = None  # once this process has made it
 
     def claim(self) -> str:
         """Marks a store that has no mark, or one without signs of life, and renews its own.
@@ -173,16 +175,16 @@ class StoreMark:
         since = facts.since if facts is not None and is_own else now
         mine = MarkFacts(mark=self._marks[0], owner=self._owner, since=since, seen=now)
         files.write(FACTS, mine.model_dump_json())
-        self._is_on_disk = files.is_local
+        self._on_disk = files.local
         return "" if files.read(FILE) in self._marks else self._refusal(files.facts())
 
     def check_mounted(self) -> None:
         """Whether the mark that this process made in a folder is still there.
 
         Raises:
-            registry.packages.store.StoreUnavailableError: it is not, or can't be read.
+            registry.packages.store.StoreUnavailableError: it is not.
         """
-        if self._is_on_disk and not _MarkFiles(self._url).read(FILE):
+        if self._on_disk is not None and not self._on_disk.is_file():
             raise StoreUnavailableError(
                 f"the package store {self._url} has lost {FILE}: its disk may not be mounted; if "
                 "it was emptied or freed on purpose, restart the controller"

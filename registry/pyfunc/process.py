@@ -192,9 +192,9 @@ class PyfuncProcess:
             if "error" not in header:
                 body = self._read_frame(MOST_ANSWER_BYTES, deadline)
                 return _answers_of(header, body, len(rows))
-        except TimeoutError as error:
+        except TimeoutError:
             why = f"The version's code took more than {limit:g} s and was stopped."
-            raise self._fail(why) from error
+            raise self._fail(why) from None
         except (EOFError, OSError) as error:
             raise self._fail(f"The version's code has crashed: {self._explain_end()}.") from error
         except ValueError as error:

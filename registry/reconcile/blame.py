@@ -101,9 +101,10 @@ def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
     """Why a version that no Triton holds is at fault, if that is proven.
 
     Where there are several Tritons, a second one must say so: one that computes wrongly or runs
-    another release finds fault with every model. Two are enough if the words of one blame the
-    model, or if Triton ended under it; in any other words, all whose word counts, and each of them
-    again after its witness was loaded: what was sick for a moment does not refuse it then.
+    another release finds fault with every model. Two that fail at it, in whatever way, are enough
+    if the words of one blame the model, or if its Triton ended under it; in any other words, all
+    whose word counts, and each of them again after its witness was loaded: what was sick for a
+    moment does not refuse it then.
     """
     accusers = {
         loader: failure
@@ -120,7 +121,8 @@ def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
         for loader in sorted(accusers)
         if accusers[loader].by_version or accusers[loader].cause is FailureCause.CRASHED
     ]
-    if telling and len(accusers) >= min(2, len(sound)):
+    failing = {loader for loader in told if loader in accusers or told[loader].persists} & sound
+    if telling and len(failing) >= min(2, len(sound)):
         return telling[0].reason
     return accusers[min(accusers)].reason if accusers.keys() >= sound else ""
 

@@ -345,6 +345,7 @@ class Controller:
     def _settle_jobs(self, failed: set[str]) -> None:
         """Ends conversions that nobody wants, and forgets failures that are on record."""
         outcomes = self._outcomes
+        self._jobs.end_pass()
         if len(outcomes) < len(self._listed):
             return  # who has not been reconciled yet may want any
         self._jobs.keep_only(

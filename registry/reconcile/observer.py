@@ -198,9 +198,16 @@ class EndpointObserver:
         options = target.options if target else ""
         word = self._jobs.states.get(options)
         jobs = {options: word} if isinstance(word, ConversionProgress | ConversionFailure) else {}
-        asked = "" if seen.fault or options in seen.packages else options
+        asked = "" if seen.fault or options in seen.packages or self._rests(endpoint) else options
         busy = self._jobs.waits_for(endpoint.name, asked, endpoint.tenant)
         return replace(seen, jobs=jobs, busy=busy)
+
+    def _rests(self, endpoint: ModelEndpoint) -> bool:
+        """Whether it begins no conversion now, whatever there is to convert."""
+        rollout, candidate = endpoint.status.rollout, endpoint.status.candidate
+        retry_at = candidate.retry_at if candidate is not None else None
+        rolls_out = rollout is not None and rollout.promoted_at is None
+        return rolls_out or (retry_at or 0.0) > self._now()
 
     def _versions(
         self, endpoint: ModelEndpoint, snapshot: MlflowSnapshot | None, device: DeviceKind

@@ -67,7 +67,11 @@ def _find_unserved(status: EndpointStatus, pool: str, held: HeldPackages) -> str
     if stable is None or status.asleep is not None or stable in found.everywhere:
         return ""
     holds = any(model.ref == stable for report in found.loaders for model in report.loaded)
-    return "" if holds else f"no Triton of the pool {pool} holds version {stable.version}"
+    # After a sleep, or for a moment after a change, it is on its way.
+    comes = any(report.ready for report in found.loaders) and not any(
+        failure.ref == stable for report in found.loaders for failure in report.failed
+    )
+    return "" if holds or comes else f"no Triton of the pool {pool} holds version {stable.version}"
 
 
 def _find_cordoned(names: Iterable[str], held: HeldPackages) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from contracts.controller import LEAST_TIMEOUT_SECONDS, ControllerBeat
 from registry.stores.heartbeats import Heartbeats
+from service.cluster.errors import AccessError
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,8 @@ class ReleaseClaim:
         while True:
             try:
                 return self._store.get()
+            except AccessError:
+                raise
             except OSError as error:
                 log.warning("whose %s is can't be seen yet: %s", self._place, error)
             pause(_LOOK_SECONDS)

@@ -64,7 +64,8 @@ class FileHeartbeats:
         except FileNotFoundError:
             return None
         except ValidationError as error:
-            raise OSError(f"{self._path} holds no heartbeat: {error}") from error
+            log.warning("%s holds no heartbeat: %s", self._path, error)
+            return None
 
 
 class KubernetesHeartbeats:
@@ -98,4 +99,5 @@ class KubernetesHeartbeats:
         except MissingError:
             return None
         except ValueError as error:
-            raise OSError(f"the Lease {leases.BEAT_NAME} holds no heartbeat: {error}") from error
+            log.warning("the Lease %s holds no heartbeat: %s", leases.BEAT_NAME, error)
+            return None

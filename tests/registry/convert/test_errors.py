@@ -9,6 +9,7 @@ from gpu_messages import MESSAGES
 
 from contracts.gpu_faults import FaultOf, gpu_fault
 from registry.convert.errors import EnvironmentFaultError, VersionError, find_machine_fault
+from registry.pyfunc.process import PyfuncError
 
 
 def caught(*causes: BaseException) -> VersionError:
@@ -56,6 +57,7 @@ def test_files_that_are_wrong_are_the_versions(error: Exception) -> None:
     assert find_machine_fault(caught(error)) is None
 
 
-def test_our_own_words_blame_no_machine() -> None:
+def test_our_own_words_blame_no_machine_nor_do_those_of_a_versions_code() -> None:
+    assert find_machine_fault(caught(PyfuncError("It failed: no CUDA GPUs are available"))) is None
     assert find_machine_fault(VersionError("its label is called out of memory")) is None
     assert find_machine_fault(EnvironmentFaultError("out of memory")) is None

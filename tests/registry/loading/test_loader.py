@@ -332,9 +332,12 @@ async def test_a_load_that_takes_too_long_is_no_end_of_a_triton_that_goes_on(
     harness.triton.refuses[CANDIDATE.triton_model] = late
     for _ in range(4):
         report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
-        assert [each.cause for each in report.failed] == [FailureCause.AWAY]
+        assert [each.cause for each in report.failed] == [FailureCause.REFUSED]
+        assert not report.failed[0].by_version
+        assert report.ready
         harness.time += 1e3
     assert names(report) == ["2"]
+    assert report.failed[0].again  # with a witness between: other Tritons' word counts as well
     assert harness.triton.loads().count(CANDIDATE.triton_model) > 2
 
 

@@ -102,6 +102,9 @@ def test_words_that_blame_the_model_reject_a_version_once_a_second_triton_refuse
     for second in (refusal(words), refusal("[Errno 71] never heard of")):
         assert words in judge((first, refusing("t1", second))).at_fault[NEW]
     assert words in judge((first,)).at_fault[NEW]  # there is no other
+    full = refusal("out of memory", persists=True)  # the other one can never hold it
+    assert words in judge((first, refusing("t1", full))).at_fault[NEW]
+    assert not judge((first, refusing("t1", full.model_copy(update={"persists": False})))).at_fault
 
 
 @pytest.mark.parametrize("words", [GRAPH, "[Errno 71] never heard of"])
