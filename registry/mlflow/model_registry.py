@@ -175,6 +175,8 @@ class MlflowRegistry:
             if error.missing:
                 return None
             raise SourceUnavailableError(str(error)) from error
+        if found.name != within:  # something before MLflow answers
+            raise SourceUnavailableError(f"asked for the model {name}, it tells of {found.name!r}")
         return self._model(found)
 
     async def versions(self, model: str) -> tuple[RegisteredVersion, ...]:

@@ -238,6 +238,7 @@ class EndpointObserver:
         if isinstance(word, PublishedPackage):
             put = partial(self._index.put, options, word.ref)
             package = await self._store_guard.ask(f"put {options}", put)
+            self._store_guard.drop(f"get {options}")  # of before there was a package
             self._known[options] = (package, self._now())
             self._broken.discard(word.ref)
             self._jobs.forget(options)

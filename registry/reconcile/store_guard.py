@@ -60,6 +60,10 @@ class StoreTimeoutGuard:
             del self._late[key]
         return cast("Answer", asked.result())
 
+    def drop(self, key: str) -> None:
+        """Forgets a late answer to a question whose answer has changed since."""
+        self._late.pop(key, None)
+
     def _begin(self, key: str, question: Callable[[], object]) -> "asyncio.Future[object]":
         self._refuse()
         loop = asyncio.get_running_loop()

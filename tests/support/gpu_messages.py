@@ -149,6 +149,21 @@ MESSAGES: dict[str, tuple[str, ...]] = {
 }
 OF_ALL = tuple((row, words) for row, messages in MESSAGES.items() for words in messages)
 
+# What a Triton says on a machine that is sick, of a GPU or of something else, cut short in part.
+OF_SICK_MACHINES = (
+    "CUDA failure 214: uncorrectable ECC error encountered ; GPU=0",
+    "CUDA failure 999: unknown error ; GPU=0",
+    "CUDNN failure 1: CUDNN_STATUS_NOT_INITIALIZED",
+    "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
+    "CUDA failure 100: no CUDA-capable device is detected",
+    "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS failure 1: the library was not initialized",
+    "[Errno 5] Input/output error",
+    "Read-only file system",
+    "onnx runtime error 1: pthread_create failed: Resource temporarily unavailable",
+    "cannot open shared object file: libcudnn.so.9",
+)
+
 # What is said of a model, a request or Triton itself, and of no GPU.
 OF_NO_GPU = (
     "InvalidProtobuf: Protobuf parsing failed",

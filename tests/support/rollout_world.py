@@ -1,13 +1,14 @@
 """A rollout with real edges: MLflow, an object store and an API server, each behind a proxy.
 
 Controller, rollout machine, loader and collection of packages are ours; the servers are fakes on
-real sockets. A conversion and the judge say what a test has them say. Faults are put before a
-server with ``fault``.
+real sockets. A conversion reads its version as a real one does; what it makes, and the judge, say
+what a test has them say. Faults are put before a server with ``put``.
 """
 
 import asyncio
 import json
 import re
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from registry_fakes import (
 )
 from rollout_walk import FakeJudge, MemoryStatistics, window
 
+from contracts import endpoint_record
 from contracts.backoff import Backoff
 from contracts.endpoint import EndpointSpec, EndpointStatus, Phase
 from contracts.loading import LoaderReport
@@ -40,8 +42,16 @@ from contracts.rollout import RolloutSpec
 from controller.garbage_collection import GarbageCollection
 from controller.rollouts import JoinedRollouts
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import ConversionProgress, PublishedPackage
+from registry.conversions.messages import (
+    ConversionFailure,
+    ConversionProgress,
+    ConversionRequest,
+    PublishedPackage,
+)
 from registry.conversions.running import ConversionJobs
+from registry.convert.download import fetch, recognise
+from registry.convert.errors import ConversionError
+from registry.convert.tracking import TrackingServer
 from registry.errors import RegistryError
 from registry.loading.loader import Loader
 from registry.loading.options import LoaderOptions
@@ -56,8 +66,11 @@ from registry.packages.store import PackageStore, StoreError
 from registry.reconcile.controller import Controller, ControllerOptions
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.cluster_reports import KubernetesReports
+from registry.stores.whole_endpoints import WholeEndpoints
+from service.cluster import endpoints, records
 from service.cluster.client import ClusterClient
 from service.cluster.watch import WatchPace
+from service.endpoint_records import ClusterRecords
 from service.steady_clock import SteadyClock
 
 PACE = WatchPace(pauses=Backoff(0.01, 0.02), second_look_seconds=3600.0)
@@ -69,6 +82,13 @@ ROLLOUT = {
 KEEP_SECONDS = 600.0
 BAKE_SECONDS = 3600.0
 UNLOAD_SECONDS = 60.0
+
+# The files of a version, as far as they are looked at before it is converted.
+VERSION = {
+    "config.json": '{"architectures": ["BertForSequenceClassification"], "model_type": "bert"}',
+    "model.safetensors": "weights",
+    "tokenizer.json": "{}",
+}
 
 Reply = tuple[int, str]
 
@@ -148,6 +168,27 @@ class WatchedReports(MemoryReports):
         self._watched.close()
 
 
+class ReadingLauncher(ScriptedLauncher):
+    """Its conversions read their version from MLflow when a test has them."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.unread = 0  # conversions that could not read it
+        self._folder = folder
+
+    async def read(self) -> None:
+        """The conversion that runs reads its version as real ones do, and ends if it can't."""
+        try:
+            await asyncio.to_thread(self._recognise, self.requests[-1])
+        except ConversionError as error:
+            self.unread += 1
+            self.end(ConversionFailure(reason=error.reason, by_version=error.by_version))
+
+    def _recognise(self, request: ConversionRequest) -> None:
+        with tempfile.TemporaryDirectory(dir=self._folder) as work:
+            recognise(fetch(request, TrackingServer(request.tracking_uri), Path(work)), request)
+
+
 @dataclass(frozen=True)
 class Seen:
     """What no fault may change but for the better."""
@@ -155,7 +196,7 @@ class Seen:
     status: EndpointStatus
     objects: Mapping[str, bytes]
     models: frozenset[str]
-    conversions: int
+    conversions: int  # without those that could not read their version
     cancelled: int
 
 
@@ -172,7 +213,7 @@ class RolloutWorld:
         self.ahead = 0.0  # of it, what the machine takes for the time of day
         self.judged = MemoryStatistics()
         self.triton = FakeTriton()
-        self.launcher = ScriptedLauncher()
+        self.launcher = ReadingLauncher(folder)
         self.reports = WatchedReports(servers.kubernetes.client())
         self.changed = asyncio.Event()
         self.loads = True  # whether the loader makes passes
@@ -182,12 +223,12 @@ class RolloutWorld:
         self._open()
 
     def _open(self) -> None:
-        client = self.servers.kubernetes.client()
-        self.endpoints = KubernetesEndpointStore(client, NAMESPACE, pace=PACE)
+        client = self.client = self.servers.kubernetes.client()
+        self.summaries = KubernetesEndpointStore(client, NAMESPACE, pace=PACE)
         rollout = RolloutSpec.model_validate(ROLLOUT)
         spec = EndpointSpec(model=self.model, rollout=rollout)
-        self.endpoints.put(endpoint(name=self.model, spec=spec))
-        self.endpoints.start()
+        self.summaries.put(endpoint(name=self.model, spec=spec))
+        self.summaries.start()
         self.store = PackageStore(self.url)
         self.jobs = ConversionJobs(self.launcher, most=1, changed=self.changed)
         self.rollouts = JoinedRollouts(FakeJudge(), self.judged)
@@ -198,23 +239,13 @@ class RolloutWorld:
             changed=self.changed,
             clock=lambda: self.time,
         )
-        self.controller = Controller(
-            ControllerOptions("http://mlflow", self.url, keep_seconds=KEEP_SECONDS),
-            endpoints=self.endpoints,
-            source=WorkspaceWatches({"": self.watch}),
-            index=ConversionIndex(self.url, self.store, KEYS),
-            reports=self.reports,
-            jobs=self.jobs,
-            rollouts=self.rollouts,
-            changed=self.changed,
-            now=SteadyClock(self._of_day, lambda: self.time),
-        )
+        self.start_controller()
         ledger = self.folder / "ledger.json"
         self.loader = Loader(
             LoaderOptions(
                 "l", "t:1", ledger, warmup_seconds=0.01, unload_after_seconds=UNLOAD_SECONDS
             ),
-            endpoints=self.endpoints,
+            endpoints=self.summaries,
             packages=LocalPackages(self.store, self.folder / "local"),
             triton=self.triton,
             placement=NoPlacement(),
@@ -230,6 +261,21 @@ class RolloutWorld:
             foreign=lambda: "",
             prove=self.controller.prove,
             wait=self._until_look,
+        )
+
+    def start_controller(self) -> None:
+        """One that knows nothing yet of endpoints and their records."""
+        self.endpoints = WholeEndpoints(self.summaries, ClusterRecords(self.client, NAMESPACE))
+        self.controller = Controller(
+            ControllerOptions(self.servers.mlflow.uri, self.url, keep_seconds=KEEP_SECONDS),
+            endpoints=self.endpoints,
+            source=WorkspaceWatches({"": self.watch}),
+            index=ConversionIndex(self.url, self.store, KEYS),
+            reports=self.reports,
+            jobs=self.jobs,
+            rollouts=self.rollouts,
+            changed=self.changed,
+            now=SteadyClock(self._of_day, lambda: self.time),
         )
 
     def _of_day(self) -> float:
@@ -261,6 +307,17 @@ class RolloutWorld:
             "run_id": "",
             "creation_timestamp": at,
         }
+        made = f"{self.model}-{number}"
+        fake.locations[self.model, number] = f"models:/{made}"
+        fake.logged[made] = f"mlflow-artifacts:/{made}"
+        (fake.root / made).mkdir()
+        for name, content in VERSION.items():
+            (fake.root / made / name).write_text(content)
+
+    async def read(self) -> None:
+        """The conversion that runs, if one does, reads its version."""
+        if self.phase == Phase.CONVERTING and self.launcher.running:
+            await self.launcher.read()
 
     async def verifying(self) -> None:
         """The conversion that runs says so."""
@@ -289,7 +346,15 @@ class RolloutWorld:
     @property
     def status(self) -> EndpointStatus:
         """Of the endpoint, as the API server has it for whoever asks it itself."""
-        return next(item.status for item in self.endpoints.list() if item.name == self.model)
+        stored = self.servers.kubernetes
+        items = {item["metadata"]["name"]: item for item in stored.all(endpoints.PLURAL)}
+        found = endpoints.read(items[self.model])
+        if (ref := found.status.record) is None:
+            return found.status
+        texts = {item["metadata"]["name"]: item["text"] for item in stored.all(records.PLURAL)}
+        status = endpoint_record.read(ref, texts[records.name(found, ref.slot)])
+        assert status is not None
+        return status
 
     @property
     def phase(self) -> str:
@@ -340,7 +405,7 @@ class RolloutWorld:
             self.status,
             {key: data for key, data in self.servers.objects.objects.items() if "/" in key},
             frozenset(self.triton.models),
-            len(self.launcher.requests),
+            len(self.launcher.requests) - self.launcher.unread,
             self.launcher.cancelled,
         )
 
@@ -356,19 +421,24 @@ async def opened(servers: Servers, folder: Path) -> AsyncIterator[RolloutWorld]:
         servers.clear()
         collecting.cancel()
         await world.jobs.close()
-        world.endpoints.delete(world.model)
-        await asyncio.to_thread(world.endpoints.close)
+        world.summaries.delete(world.model)
+        await asyncio.to_thread(world.summaries.close)
         await asyncio.to_thread(world.reports.close)
 
 
 PAGE = "<html><head><title>404</title></head><body>default backend<br></body></html>"
-# Whoever answers these is none of the three servers.
+# Whoever answers these is none of the three servers. A slow drip is not among them: a client gives
+# it up after whole seconds and goes on as without an answer, which the tests of each client show.
 FOREIGN: dict[str, Reply] = {
     "an ingress without a backend": (404, PAGE),
     "another server's 404": (404, '{"detail": "Not Found"}'),
+    "Kong without a route": (404, '{"message":"no Route matched with those values"}'),
+    "an API gateway without a route": (404, '{"message":"Not Found"}'),
+    "Traefik without a route": (404, "404 page not found\n"),
+    "a sign-in proxy": (200, "{}"),
+    "a sign-in page": (200, "<!DOCTYPE html><html><form action='/login'></form></html>"),
     "a bad gateway": (502, "<html>502 Bad Gateway</html>"),
     "an empty answer": (200, ""),
-    "a page": (200, "<html><p>welcome</p></html>"),
     "half of an answer": (200, '{"registered_models": [{"name": "m'),
     "another server's answer": (200, '{"status": "ok"}'),
 }
@@ -383,7 +453,7 @@ def nothing_listed(part: str, world: RolloutWorld) -> Callable[[str], Reply | No
 
     def reply(asked: str) -> Reply | None:
         if part == "mlflow":
-            return (200, "{}") if "/search?" in asked else None
+            return (200, "{}") if "/search?" in asked or "/artifacts?" in asked else None
         if part == "objects":
             return (200, _EMPTY_S3) if '"list-type"' in asked else None
         return _kubernetes_list(world, asked, lambda _: False)

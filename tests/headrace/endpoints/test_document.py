@@ -64,6 +64,15 @@ def test_several_documents_are_read_in_their_order() -> None:
         ),
         ("  rollout: {steps: []}", "spec.rollout.steps: must have at least 1, not []."),
         (
+            "  rollout: {steps: [{shadow: 0}, {weight: 5}]}",
+            "spec.rollout.steps[0].shadow: must be greater than 0, not 0.",
+        ),
+        (
+            "  rollout: {steps: [{weight: 100}]}",
+            "spec.rollout.steps[0].weight: must be less than 100, not 100.",
+        ),
+        ("  rollout: {holdBack: 0}", "spec.rollout.holdBack: must be greater than 0, not 0."),
+        (
             "  rollout: {steps: [{weight: 50}, {weight: 5}]}",
             "spec.rollout: weights must grow from step to step.",
         ),

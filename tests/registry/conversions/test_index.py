@@ -10,12 +10,13 @@ from registry_fakes import KEYS, packed
 
 from contracts.endpoint import EndpointLimits, EndpointSpec, EngineChoice, Precision, ServingOptions
 from contracts.loading import DeviceKind
+from contracts.manifest import MANIFEST
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from registry.conversions.index import ConversionIndex, mac, options_digest, signature
 from registry.conversions.messages import Conditions
 from registry.mlflow.model_registry import RegisteredVersion
-from registry.packages.store import PackageStore
+from registry.packages.store import PackageDamagedError, PackageStore
 
 TASK = Task.TEXT_CLASSIFICATION
 KINDS = ("json", "mac")
@@ -57,6 +58,19 @@ def test_an_entry_whose_package_is_gone_counts_as_none(harness: IndexHarness) ->
     harness.index.put("x", harness.ref)
     harness.store.delete(harness.ref.package)
     assert harness.index.get("x") is None
+
+
+@pytest.mark.parametrize("name", ["model.onnx", MANIFEST])
+def test_a_damaged_package_is_whole_again_once_its_version_is_converted_again(
+    harness: IndexHarness, tmp_path: Path, name: str
+) -> None:
+    put = harness.index.put("x", harness.ref)
+    (harness.folder / harness.ref.package / name).write_bytes(b"")
+    with pytest.raises(PackageDamagedError):
+        harness.index.prove(harness.ref)
+    again = harness.store.publish(tmp_path / "source", harness.manifest)
+    assert harness.index.put("x", again) == harness.index.get("x") == put
+    harness.index.prove(again)
 
 
 def test_a_damaged_entry_counts_as_none(harness: IndexHarness) -> None:

@@ -1,7 +1,7 @@
 """Whose fault a refusal is: words of GPUs by their table, words of models by their list."""
 
 import pytest
-from gpu_messages import OF_ALL
+from gpu_messages import OF_ALL, OF_SICK_MACHINES
 
 from contracts.gpu_faults import TABLE, FaultOf
 from contracts.loading import FailureCause
@@ -14,6 +14,12 @@ FAULT_OF = {row.name: row.fault_of for row in TABLE}
 def test_words_of_a_gpu_blame_a_version_only_if_their_row_does(name: str, words: str) -> None:
     for said in (words, f"engine: {words}", f"failed to load 'm', INVALID_GRAPH: {words}"):
         assert is_version_fault(said) is (FAULT_OF[name] is FaultOf.VERSION)
+
+
+@pytest.mark.parametrize("words", OF_SICK_MACHINES)
+def test_words_of_a_sick_machine_blame_no_version(words: str) -> None:
+    told = "load failed for model 'm-v2': version 1 is at UNAVAILABLE state: Internal: "
+    assert not is_version_fault(f"{told}onnx runtime error 6: {words};")
 
 
 @pytest.mark.parametrize(("name", "words"), OF_ALL)

@@ -43,6 +43,8 @@ FAULTS: dict[str, tuple[int, Any]] = {
     "a gone page": (410, PAGE),
     "a method that is not allowed": (405, PAGE),
     "another server's 404": (404, {"detail": "Not Found"}),
+    "Kong without a route": (404, {"message": "no Route matched with those values"}),
+    "Traefik without a route": (404, "404 page not found\n"),
     "an empty 404": (404, ""),
     "a bad gateway": (502, "<html>502 Bad Gateway</html>"),
     "an empty answer": (200, ""),
@@ -139,6 +141,16 @@ def test_no_answer_of_others_rejects_a_version_on_the_way(
     with pytest.raises(ConversionError) as found:
         tracking.version("m", "1")
     assert not found.value.by_version, found.value.reason
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_no_answer_of_others_says_that_a_model_is_gone_or_another(
+    fake: FakeMlflow, fault: str
+) -> None:
+    registry = MlflowRegistry(MlflowConnection(fake.uri, timeout_seconds=60))
+    fake.script = lambda _path, _query: FAULTS[fault]
+    with pytest.raises(SourceUnavailableError):
+        await registry.model("m")
 
 
 @pytest.mark.parametrize("fault", ["what another was asked for", "a version without a number"])

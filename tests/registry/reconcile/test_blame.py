@@ -4,10 +4,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 import pytest
+from gpu_messages import OF_SICK_MACHINES
 from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import ref, report
 
+from contracts.gpu_faults import is_memory
 from contracts.loading import (
     Device,
     DeviceKind,
@@ -63,16 +65,18 @@ def test_what_a_triton_refused_only_before_its_witness_was_loaded_blames_nobody(
     assert judge((in_words, *reports[1:])).at_fault.keys() == {NEW}
 
 
-def test_one_sick_triton_of_three_blames_nobody_and_is_cordoned() -> None:
+@pytest.mark.parametrize("words", OF_SICK_MACHINES)
+def test_one_sick_triton_of_three_blames_nobody_and_is_cordoned(words: str) -> None:
     reports = (
         report(STABLE, NEW, loader="t0"),
         report(STABLE, NEW, loader="t1"),
-        refusing("t2", refusal(ECC, WitnessAnswer.REFUSED)),
+        refusing("t2", refusal(words, WitnessAnswer.REFUSED)),
     )
     found = judge(reports)
     assert not found.at_fault
-    assert found.excused == found.cordoned == {"t2"}
-    assert "ECC" in found.sick["t2"]
+    assert found.excused == {"t2"}
+    assert found.cordoned == (set() if is_memory(words) else {"t2"})  # what is full serves on
+    assert words in found.sick["t2"]
     assert [each.loader for each in found.deciding(reports)] == ["t0", "t1"]
 
 

@@ -8,11 +8,17 @@ from dataclasses import replace
 from reachable import count_reachable
 from registry_fakes import FakeRegistry, ScriptedLauncher, endpoint, ref
 
-from contracts.endpoint import Arm, EndpointStatus, Route
+from contracts.endpoint import Arm, EndpointStatus, Route, ServingOptions
 from contracts.model import ModelRef
 from contracts.tasks import Task
 from registry.conversions.index import ConversionIndex
-from registry.conversions.messages import Conditions, Package, Signature
+from registry.conversions.messages import (
+    Conditions,
+    ConversionRequest,
+    Package,
+    PublishedPackage,
+    Signature,
+)
 from registry.conversions.running import ConversionJobs
 from registry.mlflow.model_registry import MlflowSnapshot
 from registry.packages.store import PackageMissingError, StoreUnavailableError
@@ -24,16 +30,19 @@ STABLE = EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=ref("1", "a"), weight=
 
 
 class FakeIndex(ConversionIndex):
-    """One package for every question, which it counts."""
+    """One package for every question, which it counts; none is listed while ``missing``."""
 
     def __init__(self) -> None:
         self.asked = 0
+        self.missing = False
         self.error: Exception | None = None
         self.answers = threading.Event()
         self.answers.set()
 
     def get(self, options: str, named: Collection[ModelRef] = ()) -> Package | None:
-        return self._answer()
+        missing = self.missing
+        package = self._answer()
+        return None if missing else package
 
     def put(self, options: str, ref: ModelRef) -> Package:
         return self._answer()
@@ -55,7 +64,8 @@ class ObserverHarness:
         self.index = FakeIndex()
         self.registry = FakeRegistry()
         self.registry.register("m", "1")
-        self.jobs = ConversionJobs(ScriptedLauncher(), most=1, changed=asyncio.Event())
+        self.launcher, self.changed = ScriptedLauncher(), asyncio.Event()
+        self.jobs = ConversionJobs(self.launcher, most=1, changed=self.changed)
         self.store_guard = StoreTimeoutGuard(lambda: self.time, seconds=seconds)
         self.observer = EndpointObserver(
             Conditions(),
@@ -70,7 +80,7 @@ class ObserverHarness:
         """The fault, and how many packages are seen."""
         models = {model.name: model for model in await self.registry.models()}
         snapshot = MlflowSnapshot(models, {"m": await self.registry.versions("m")})
-        seen, _ = await self.observer.observe(endpoint(status, name=name), snapshot)
+        seen, self.target = await self.observer.observe(endpoint(status, name=name), snapshot)
         return seen.fault, len(seen.packages)
 
 
@@ -97,6 +107,30 @@ async def test_a_store_that_hangs_is_waited_for_by_no_pass_and_seen_when_it_answ
     await asyncio.gather(*harness.store_guard.late.values())
     assert await harness.observe(fresh) == ("", 1)
     assert harness.index.asked == 1
+
+
+async def test_what_the_store_said_before_a_conversion_ended_does_not_hide_its_package() -> None:
+    harness, fresh = ObserverHarness(seconds=0.0), EndpointStatus()
+    harness.index.missing = True
+    harness.index.answers.clear()
+    assert "has not answered" in (await harness.observe(fresh))[0]
+    harness.index.answers.set()
+    await asyncio.gather(*harness.store_guard.late.values())  # it says later that there is none
+    assert harness.target is not None
+    request = ConversionRequest(
+        model="m", version="1", tracking_uri="http://m", store_url="file:///s",
+        serving=ServingOptions(), work_dir="/w",
+    )  # fmt: skip
+    harness.jobs.start(harness.target.options, request)
+    await asyncio.sleep(0)
+    harness.launcher.end(PublishedPackage(ref=ref("1", "a")))
+    await harness.changed.wait()
+    harness.index.missing = False
+    await harness.observe(fresh)
+    await asyncio.gather(*harness.store_guard.late.values())
+    assert await harness.observe(fresh) == ("", 1)
+    harness.time += 60.0
+    assert await harness.observe(fresh) == ("", 1)
 
 
 async def test_a_package_that_was_seen_is_gone_on_with_while_the_store_is_away() -> None:
