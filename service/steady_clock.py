@@ -8,7 +8,6 @@ bound.
 """
 
 import logging
-import math
 import time
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
@@ -31,14 +30,15 @@ def _steady() -> float:
 class DatedAnswers:
     """What the ``Date`` of a server's answers (RFC 9110, 6.6.1) says about its clock.
 
-    Only what two in a row say counts: behind one address there may be several servers, and the
-    clock of one may be wrong.
+    Behind one address there may be several servers, and the clock of one may be wrong: none counts
+    if the first answers disagree, and later only what two in a row say.
     """
 
     def __init__(self, steady: Callable[[], float] = _steady) -> None:
         self._steady = steady
         self.offset: float | None = None  # of its unix time from the steady one; None: not known
-        self._last = math.inf
+        self._last: float | None = None
+        self._disagree = False
 
     def note(self, date: str | None) -> None:
         """Takes the ``Date`` of an answer that came just now; one that is none changes nothing."""
@@ -46,9 +46,13 @@ class DatedAnswers:
             offset = parsedate_to_datetime(date or "").timestamp() - self._steady()
         except (OverflowError, TypeError, ValueError):
             return
-        if abs(offset - self._last) <= JUMP_SECONDS:
+        last, self._last = self._last, offset
+        if last is None:
+            return
+        agree = abs(offset - last) <= JUMP_SECONDS
+        self._disagree |= self.offset is None and not agree
+        if agree and not self._disagree:
             self.offset = offset
-        self._last = offset
 
 
 API_SERVER = DatedAnswers()  # of the server that this process asks

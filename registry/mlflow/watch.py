@@ -79,7 +79,7 @@ class SourceWatch:
         self._prompted = False  # the next reading was asked for, by a webhook or an endpoint
         self._webhooks_arrive = False
         self._followed: frozenset[str] = frozenset()
-        self._told_whom = asyncio.Event()  # to follow
+        self._knows_whom = False  # to follow
         self._wanted = Projection()
         self._readings: dict[str, _VersionsSnapshot] = {}
         self._models: dict[str, RegisteredModel] = {}
@@ -119,14 +119,10 @@ class SourceWatch:
             self.wake()
         self._followed = followed
         self._wanted = wanted
-        self._told_whom.set()
+        self._knows_whom = True
 
     async def run(self) -> None:
-        """Rounds without end; MLflow's absence is logged once and does not end them.
-
-        Before endpoints are known nobody can tell an empty list that is one.
-        """
-        await self._told_whom.wait()
+        """Rounds without end; MLflow's absence is logged once and does not end them."""
         while True:
             self._woken.clear()
             await self.attempt()
@@ -252,6 +248,10 @@ class SourceWatch:
         missing = (self._models.keys() | self._followed) - listed.keys()
         self._lost = {name: self._lost.get(name, now) for name in missing}
         gone_for = {name: now - since for name, since in self._lost.items()}
+        if not listed and not self._knows_whom:
+            raise SourceUnavailableError(
+                "MLflow lists no models, and whether endpoints serve any is not known yet"
+            )
         expected = len(self._models) or len({tags.model for tags in self._wanted.tags})
         empty_for = math.inf if listed else min(gone_for.values(), default=math.inf)
         if expected and empty_for < EMPTY_LIST_SECONDS:

@@ -157,6 +157,7 @@ async def test_one_that_does_not_start_or_asks_for_nothing_more_holds_up_nobody(
     assert harness.jobs.waits_for("gone", "g", "g")
     assert harness.jobs.waits_for("last", "x", "x")
     harness.jobs.keep_only({"rejects": "r", "leaves": "l", "last": "x"})
+    harness.jobs.end_pass()
     assert harness.jobs.waits_for("rejects", "r", "r")
     assert harness.jobs.waits_for("leaves", "", "l") == ""
     assert harness.jobs.waits_for("last", "x", "x") == ""

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from fake_mlflow import FakeMlflow
 
-from registry.convert.errors import EnvironmentFaultError, VersionError
+from registry.convert.errors import EnvironmentFaultError, SourceGoneError, VersionError
 from registry.convert.tracking import TrackingServer
 
 pytestmark = pytest.mark.slow  # imports MLflow: more than a second
@@ -60,8 +60,10 @@ def test_a_logged_model_leads_to_its_files(fake: FakeMlflow) -> None:
 
 
 def test_an_unknown_version_is_not_the_versions_fault_yet(fake: FakeMlflow) -> None:
-    with pytest.raises(EnvironmentFaultError, match="does not know nobody"):
+    with pytest.raises(SourceGoneError, match="does not know nobody") as found:
         TrackingServer(fake.uri).version("nobody", "1")
+    assert found.value.bounded
+    assert not found.value.by_version
 
 
 def test_a_server_in_trouble_is_not_the_versions_fault(fake: FakeMlflow) -> None:

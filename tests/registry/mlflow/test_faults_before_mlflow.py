@@ -167,28 +167,29 @@ async def test_a_list_of_versions_that_can_not_be_the_models_is_an_outage(
 @pytest.mark.parametrize("route", ["mlflow-artifacts/artifacts", "mlflow-artifacts/artifacts/v/"])
 @pytest.mark.parametrize("looks", [1, 100])
 def test_no_answer_of_others_rejects_a_version_whose_files_it_hands_out(
-    fake: FakeMlflow, tmp_path: Path, fault: str, route: str, looks: int
+    tmp_path: Path, fault: str, route: str, looks: int
 ) -> None:
-    write_onnx_version(fake.root / "v")
-    fake.register("files", "mlflow-artifacts:/v")
-    request = ConversionRequest(
-        tracking_uri=fake.uri, model="files", version="1", store_url="unused",
-        serving=ServingOptions(), work_dir=str(tmp_path),
-    )  # fmt: skip
-    left = looks
+    with serve(FakeMlflow(tmp_path / "artifacts")) as fake:
+        write_onnx_version(fake.root / "v")
+        fake.register("m", "mlflow-artifacts:/v")
+        request = ConversionRequest(
+            tracking_uri=fake.uri, model="m", version="1", store_url="unused",
+            serving=ServingOptions(), work_dir=str(tmp_path),
+        )  # fmt: skip
+        left = looks
 
-    def answer(path: str, _query: object) -> tuple[int, Any] | None:
-        nonlocal left
-        if not path.endswith(route) and not (route.endswith("/") and route in path):
-            return None
-        left -= 1
-        return FAULTS[fault] if left >= 0 else None
+        def answer(path: str, _query: object) -> tuple[int, Any] | None:
+            nonlocal left
+            if not path.endswith(route) and not (route.endswith("/") and route in path):
+                return None
+            left -= 1
+            return FAULTS[fault] if left >= 0 else None
 
-    fake.script = answer
-    tracking = TrackingServer(fake.uri)
-    with suppress(EnvironmentFaultError):
-        recognise(fetch(request, tracking, tmp_path), request)
-    assert left < looks
+        fake.script = answer
+        tracking = TrackingServer(fake.uri)
+        with suppress(EnvironmentFaultError):
+            recognise(fetch(request, tracking, tmp_path), request)
+        assert left < looks
 
 
 @pytest.mark.parametrize("head", [LONG_HEAD, HEAD], ids=["head", "body"])

@@ -96,10 +96,14 @@ def test_a_pool_without_tritons_is_named_with_those_that_have_some() -> None:
 
 def test_a_version_that_no_triton_holds_is_not_served_unless_it_sleeps() -> None:
     here = EndpointSpec(model="m")
-    empty = held_by(report(NEW, loader="a"), report(loader="b"))
-    assert placed(SERVING, empty, here).unserved == (
-        "no Triton of the pool default holds version 1"
-    )
+    lacks = "no Triton of the pool default holds version 1"
+    empty = held_by(report(NEW, loader="a", ready=False), report(loader="b", ready=False))
+    assert placed(SERVING, empty, here).unserved == lacks
+    comes = held_by(report(NEW, loader="a"), report(loader="b", ready=False))
+    assert placed(SERVING, comes, here).unserved == ""  # as after a sleep
+    failed = (LoadFailure(ref=OLD, reason="it needs 9 GB", by_version=False),)
+    fails = held_by(report(NEW, loader="a", failed=failed), report(loader="b"))
+    assert placed(SERVING, fails, here).unserved == lacks
     assert placed(EndpointStatus(), empty, here).unserved == ""
     assert placed(SERVING.model_copy(update={"asleep": 7.0}), empty, here).unserved == ""
     one = held_by(report(OLD, loader="a", ready=False), report(loader="b"))
