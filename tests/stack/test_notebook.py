@@ -27,7 +27,8 @@ def test_its_good_version_is_promoted_and_its_bad_one_rolled_back(tmp_path: Path
         page = Page([], stack, tmp_path, nothing)
         program.write_text(page.here("\n\n".join([*code, ENDED])), encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, program], cwd=tmp_path, env={**page.environment(), "PYTHONSAFEPATH": ""},
+            [sys.executable, program], cwd=tmp_path,
+            env={**page.environment(), "PYTHONSAFEPATH": ""},
             capture_output=True, text=True, timeout=3000, check=False,
         )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
