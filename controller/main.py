@@ -55,8 +55,7 @@ from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.reconcile.release_claim import EndpointsTakenError, ReleaseClaim
 from registry.reconcile.rollouts import Rollouts
 from registry.stores import opening
-from registry.stores.endpoints import EndpointStore
-from registry.stores.heartbeats import Heartbeats
+from registry.stores.heartbeats import Heartbeats, show_beat
 from rollout.judge import WindowsJudge
 from service import flags, logs, pages
 from service.allocator import return_freed_memory
@@ -335,7 +334,7 @@ def _release(
     claim = ReleaseClaim(heartbeats, keys, settings.endpoints)
     if refused := claim.refusal(time.sleep):
         raise EndpointsTakenError(refused)
-    # Now that the API server was asked, by whose time the mark is.
+    show_beat(heartbeats)  # two answers of the API server tell its time, by which the mark is
     owner = f"the controller of {settings.endpoints} on {socket.gethostname()}"
     mark = StoreMark(settings.store_url, keys, owner=owner, now=clock)
     _check_mark(mark)

@@ -207,6 +207,7 @@ class ClusterClient:
         try:
             yield
         except self._kubernetes.client.ApiException as error:
+            API_SERVER.note((error.headers or {}).get("Date"))
             if not error.status:  # TLS that can't be agreed on
                 raise self._build_silence_error(error.reason) from error
             if error.body is None:  # said in a watch, where nobody else speaks
