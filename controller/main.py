@@ -55,6 +55,7 @@ from registry.reconcile.heartbeats import HeartbeatWriter
 from registry.reconcile.release_claim import EndpointsTakenError, ReleaseClaim
 from registry.reconcile.rollouts import Rollouts
 from registry.stores import opening
+from registry.stores.endpoints import EndpointStore
 from registry.stores.heartbeats import Heartbeats, show_beat
 from rollout.judge import WindowsJudge
 from service import flags, logs, pages
