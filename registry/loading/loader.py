@@ -452,7 +452,8 @@ class Loader:
         except TritonUnavailableError:
             held = {}
         if self._loaded and held.keys() >= self._loaded.keys():
-            pause = _LATE_PAUSES * seconds
+            # Callers wait for a stable one, which Triton may hold by now.
+            pause = 0.0 if want.role is Role.STABLE else _LATE_PAUSES * seconds
             await self._note_refusal(want, TritonRefusedError(str(error)), pause)
             return
         self._triton_is_away(str(error))

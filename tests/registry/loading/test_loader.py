@@ -341,6 +341,19 @@ async def test_a_load_that_takes_too_long_is_no_end_of_a_triton_that_goes_on(
     assert harness.triton.loads().count(CANDIDATE.triton_model) > 2
 
 
+async def test_a_stable_version_whose_load_took_too_long_is_asked_for_soon_again(
+    harness: LoaderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await harness.serve(OLD, stable=OLD)
+    moments = iter(range(0, 10**6, 120))
+    monkeypatch.setattr("registry.loading.loader.time.monotonic", lambda: float(next(moments)))
+    harness.triton.refuses[STABLE.triton_model] = TritonUnavailableError("Deadline Exceeded")
+    await harness.serve(OLD, STABLE, stable=STABLE)
+    del harness.triton.refuses[STABLE.triton_model]  # it came up behind the deadline
+    harness.time += 61.0
+    assert sorted(names(await harness.settle())) == ["1", "2"]
+
+
 async def test_a_candidate_that_kills_triton_twice_is_not_loaded_a_third_time(
     harness: LoaderHarness,
 ) -> None:
