@@ -24,9 +24,11 @@ from pydantic import BaseModel
 from contracts.endpoint import EndpointStatus, RecordRef, Rejection, Transition
 from contracts.rollout import CheckResult, CommandOutcome, RolloutState, Verdict
 
-SUMMARY_BYTES: Final = 5 << 10  # with conditions, a status in a cluster stays under 8 kB
-# What only kept spaces and large pools have beside that: up to 6 kB, by the bounds of the lists.
+SUMMARY_BYTES: Final = 5 << 10
+# What only kept spaces and large pools have beside that, as far as there is room: with conditions,
+# a status in a cluster stays under 8 kB, if names of models and loaders have at most 63 letters.
 _BESIDE = {"kept", "next_packages", "cordoned", "loading"}
+_MOST_BYTES = 6000
 
 _SENTENCE_BYTES = 300  # of a line of history, a check, a rejection, an answer, a note
 _SHORT_BYTES = 120  # of one if there is little room
@@ -34,6 +36,7 @@ _LEAST_BYTES = 40  # of one if there is next to none
 _LINES, _REJECTIONS, _ANSWERS, _NOTES = 10, 20, 5, 10  # at most
 _OPEN_CHECKS = 8  # shown if there is no room for all
 _MORE = "…"
+_LEFT_OUT = "left out here for room: "
 
 
 def summary(status: EndpointStatus) -> EndpointStatus:
@@ -41,7 +44,7 @@ def summary(status: EndpointStatus) -> EndpointStatus:
     found = _without_figures(status)
     twice = status.model_copy(update={"kept": status.kept * 2})  # they are among packages, too
     beside = twice.model_dump_json(by_alias=True, include=_BESIDE, exclude_defaults=True)
-    most = SUMMARY_BYTES + len(beside.strip("{}").encode())
+    most = min(SUMMARY_BYTES + len(beside.strip("{}").encode()), _MOST_BYTES)
     for cut in (_bound_status, *_CUTS):
         found = cut(found)
         noted = _with_note(found, status)
@@ -167,7 +170,10 @@ def _sentences(status: EndpointStatus, most: int, notes: int) -> dict[str, objec
         "candidate": candidate,
         "unserved": shorten(status.unserved, most),
         "unguarded": shorten(status.unguarded, most),
-        "notes": tuple(shorten(note, most) for note in status.notes[:notes]),
+        "notes": tuple(
+            note if note.startswith(_LEFT_OUT) else shorten(note, most)
+            for note in status.notes[:notes]
+        ),
         "refused": tuple(shorten(note, most) for note in status.refused[:notes]),
         "waits": tuple(
             wait.model_copy(update={"what": shorten(wait.what, most)}) for wait in status.waits
@@ -202,10 +208,10 @@ def _without_last_checks(status: EndpointStatus) -> EndpointStatus:
     )
 
 
-def _with_short_ends(status: EndpointStatus) -> EndpointStatus:
+def _with_short_ends(status: EndpointStatus, most: int) -> EndpointStatus:
     """With short reasons of both rollouts."""
     update = {
-        name: state.model_copy(update={"reason": shorten(state.reason, _SHORT_BYTES)})
+        name: state.model_copy(update={"reason": shorten(state.reason, most)})
         for name in ("rollout", "last_rollout")
         if (state := getattr(status, name)) is not None
     }
@@ -219,10 +225,14 @@ _CUTS: Final[tuple[Callable[[EndpointStatus], EndpointStatus], ...]] = (
     lambda status: _with_checks(status, _open),
     lambda status: status.model_copy(update=_sentences(status, _SHORT_BYTES, 3)),
     lambda status: _with_checks(status, lambda _: ()),
-    _with_short_ends,
+    lambda status: _with_short_ends(status, _SHORT_BYTES),
     lambda status: status.model_copy(update=_parts(status, 1, 1, 1)),
     lambda status: status.model_copy(update={"history": (), "rejected": (), "commands": ()}),
     lambda status: status.model_copy(update=_sentences(status, _LEAST_BYTES, 1)),
+    lambda status: _with_short_ends(status, _LEAST_BYTES),
+    lambda status: status.model_copy(
+        update={"waits": tuple(wait.model_copy(update={"what": ""}) for wait in status.waits)}
+    ),
 )
 
 
@@ -238,7 +248,7 @@ def _with_note(found: EndpointStatus, whole: EndpointStatus) -> EndpointStatus:
     named = [f"{count} {what}" for count, what in left if count > 0]
     if not named:
         return found
-    said = f"left out here for room: {', '.join(named)} (headrace status and rollout show all)"
+    said = f"{_LEFT_OUT}{', '.join(named)} (headrace status and rollout show all)"
     return found.model_copy(update={"notes": (*found.notes, said)})
 
 

@@ -75,7 +75,8 @@ def _find_unserved(status: EndpointStatus, pool: str, held: HeldPackages) -> str
 
 
 def _find_cordoned(names: Iterable[str], held: HeldPackages) -> tuple[str, ...]:
-    return tuple(sorted({each for name in names for each in held.of(name).verdicts.cordoned}))
+    cordoned = (each for name in names for each in sorted(held.of(name).verdicts.cordoned))
+    return tuple(cordoned)[:NAMED_LIMIT]
 
 
 def device_of(

@@ -26,7 +26,7 @@ _ON_ITS_WAY = frozenset(
         Phase.PROMOTED,
     }
 )
-_MOST_MESSAGE = 512  # bytes: gateways are sent it too
+_MOST_MESSAGE = 300  # bytes: gateways are sent it too
 
 
 def make_columns(status: EndpointStatus) -> Part:

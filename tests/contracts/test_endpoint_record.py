@@ -1,5 +1,7 @@
 """What all watch stays small whatever a rollout holds, and no other text is taken for a record."""
 
+import json
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -39,6 +41,7 @@ from contracts.rollout import (
     Verb,
     Verdict,
 )
+from registry.stores.cluster_shown import conditions, make_columns
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz-_ 0123456789", min_size=1, max_size=63)
 SENTENCES = st.one_of(
@@ -129,7 +132,7 @@ def statuses(draw: st.DrawFn) -> EndpointStatus:
         packages=(old, new, *kept),
         kept=tuple(KeptSpace(ref=each, asked_at=draw(TIMES)) for each in kept),
         next_packages=draw(st.just(()) | st.just((new,))),
-        cordoned=(*draw(LOADERS), *draw(LOADERS)),  # of both pools in a move
+        cordoned=tuple(draw(LOADERS)),
         loading=tuple(draw(LOADERS)),
         candidate=Candidate(version="2", phase=Phase.CANARY, ref=new, reason=draw(SENTENCES)),
         rollout=state,
@@ -192,11 +195,11 @@ CROWDED = FULL.model_copy(
         "packages": tuple(ref("m" * 63, str(number)) for number in range(1, 3 + KEPT_LIMIT)),
         "kept": (KeptSpace(ref=ref("m" * 63, "3"), asked_at=1.7e9 + 1 / 3),) * KEPT_LIMIT,
         "next_packages": (STATE.candidate,),
-        "cordoned": ("l" * 63,) * 2 * NAMED_LIMIT,
+        "cordoned": ("l" * 63,) * NAMED_LIMIT,
         "loading": ("l" * 63,) * NAMED_LIMIT,
     }
 )
-BESIDE_BYTES = 6 << 10  # of what only a large pool, and spaces that are kept, add to a summary
+STATUS_BYTES = 8000  # in a cluster, with the conditions
 
 
 @settings(max_examples=150)
@@ -204,11 +207,14 @@ BESIDE_BYTES = 6 << 10  # of what only a large pool, and spaces that are kept, a
 @example(LARGEST)
 @example(FULL)
 @example(CROWDED)
+@example(CROWDED.model_copy(update={"cordoned": (), "loading": ()}))
 def test_a_summary_is_small_and_leaves_what_is_followed_as_it_is(status: EndpointStatus) -> None:
     found = summary(status)
-    size = len(found.model_dump_json(by_alias=True).encode())
+    said = found.model_dump_json(by_alias=True)
     beside = (status.kept, status.next_packages, status.cordoned, status.loading)
-    assert size <= SUMMARY_BYTES + any(beside) * BESIDE_BYTES
+    assert any(beside) or len(said.encode()) <= SUMMARY_BYTES
+    for_people = [make_columns(found), *conditions(found, (), 10**6, 1.7e9)]
+    assert len((said + json.dumps(for_people, ensure_ascii=False)).encode()) < STATUS_BYTES
     assert found.model_dump(include=FOLLOWED) == status.model_dump(include=FOLLOWED)
     for state, whole in (
         (found.rollout, status.rollout),

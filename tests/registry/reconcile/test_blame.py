@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import ref, report
 
+from contracts.endpoint import NAMED_LIMIT
 from contracts.gpu_faults import is_memory
 from contracts.loading import (
     Device,
@@ -176,7 +177,7 @@ def test_of_a_large_pool_few_are_cordoned_and_first_those_that_fail_their_caller
     well = tuple(report(STABLE, NEW, loader=f"c{number:02}") for number in range(40))
     found = judge((*refusals, *failures, *well))
     assert len(found.excused) == 35
-    assert len(found.cordoned) == 16
+    assert len(found.cordoned) == NAMED_LIMIT
     assert {each.loader for each in failures} < found.cordoned
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registry_fakes import ref, refusal, report
 
-from contracts.endpoint import Arm, EndpointSpec, EndpointStatus, Route
+from contracts.endpoint import NAMED_LIMIT, Arm, EndpointSpec, EndpointStatus, Route
 from contracts.loading import LoaderReport, LoadFailure, Trouble
 from contracts.rollout import RolloutState
 from registry.reconcile import pools
@@ -129,6 +129,18 @@ def test_what_is_wrong_with_a_version_that_answers_is_told_once_with_all_who_see
         "version 1 at one, two: The version's code took more than 2 s and was stopped"
     ]
     assert not list(pools.notes(SERVING.model_copy(update={"pool": "gpu"}), held_by()))
+
+
+def test_in_a_move_those_are_cordoned_first_that_callers_would_meet() -> None:
+    failing = report(OLD).model_copy(
+        update={"troubles": (Trouble(ref=OLD, reason="CUDA failure 719", fails=True),)}
+    )
+    reports = [failing] * 6 + [report(OLD)] * 7
+    pool = [of("z", each, f"{number}") for number, each in enumerate(reports)]
+    coming = [of("gpu", each, f"{number}") for number, each in enumerate([*reports, report()])]
+    cordoned = placed(SERVING.model_copy(update={"pool": "z"}), held_by(*pool, *coming)).cordoned
+    assert len(cordoned) == NAMED_LIMIT
+    assert {each.loader for each in pool[:6]} < set(cordoned)
 
 
 def test_a_pool_hears_of_changes_in_its_own_tritons_alone() -> None:
