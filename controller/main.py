@@ -5,6 +5,7 @@ one loop going until SIGTERM. Triton and the gateways go on without it.
 """
 
 import asyncio
+import hmac
 import logging
 import os
 import shlex
@@ -332,12 +333,15 @@ def _release(
         StoreTakenError: another release has it.
     """
     heartbeats = opening.heartbeats(settings.endpoints, environment)
-    claim = ReleaseClaim(heartbeats, keys, settings.endpoints)
+    # What has no release's name in it was marked before it had one.
+    named = (hmac.digest(key, settings.release.encode(), "sha256") for key in keys)
+    marking = (*named, *keys) if settings.release else keys
+    claim = ReleaseClaim(heartbeats, marking, settings.endpoints)
     if refused := claim.refusal(time.sleep):
         raise EndpointsTakenError(refused)
     show_beat(heartbeats)  # two answers of the API server tell its time, by which the mark is
     owner = f"the controller of {settings.endpoints} on {socket.gethostname()}"
-    mark = StoreMark(settings.store_url, keys, owner=owner, now=clock)
+    mark = StoreMark(settings.store_url, marking, owner=owner, now=clock)
     _check_mark(mark)
     return _Release(keys, heartbeats, claim, mark)
 

@@ -98,6 +98,7 @@ class ControllerSettings:
         "File of the keys that sign which conversion made which package, see service/key_files.py; "
         "empty: one is made in the work folder.",
     )
+    release: str = option("", "NAMESPACE/NAME of this release, of several that share such a key.")
     webhook_host: str = option("127.0.0.1", "Address that MLflow's webhook listens on.")
     webhook_port: int = option(0, "Port of MLflow's webhook; 0: off.")
     webhook_secret: str = option("", "Secret that MLflow signs its webhooks with.")

@@ -7,6 +7,7 @@ pass is cheap, and remembers in the store which conversion made which package. I
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -72,6 +73,8 @@ class EndpointObserver:
         self._broken: set[ModelRef] = set()  # proven damaged, and not published again yet
         self._proofs: dict[ModelRef, asyncio.Task[bool]] = {}
         self._proven_at: dict[ModelRef, float] = {}
+        # One whole package at a time, beside the threads of passes: a bad disk may doubt them all.
+        self._reader = ThreadPoolExecutor(1, "proof")
 
     def note_damaged(self, refs: Iterable[ModelRef]) -> None:
         """Takes in which packages loaders say to be damaged; each is read before it is believed.
@@ -98,7 +101,8 @@ class EndpointObserver:
 
     async def _is_broken(self, ref: ModelRef) -> bool:
         try:
-            await asyncio.to_thread(self._index.prove, ref)
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(self._reader, self._index.prove, ref)
         except (PackageDamagedError, PackageMissingError) as error:
             log.warning("it is to be converted again: %s", error)
             return True

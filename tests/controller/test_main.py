@@ -139,6 +139,42 @@ def test_a_second_releases_controller_does_not_start_on_the_first_ones_packages(
     assert "belongs to another release of Headrace (the first one" in done.stderr + done.stdout
 
 
+def test_of_two_releases_with_one_key_the_second_does_not_start_on_the_first_ones_packages(
+    tmp_path: Path,
+) -> None:
+    keys, store = tmp_path / "keys", (tmp_path / "store").as_uri()
+    keys.write_text("ab" * 32)
+    StoreMark(store, read_keys(keys), owner="before releases had names").claim()
+
+    def program(release: str) -> list[str]:
+        for name in ("endpoints", "reports"):
+            (tmp_path / release / name).mkdir(parents=True)
+        flags = {"store-url": store, "index-key-file": keys, "release": release}
+        given = [f"--{name}={value}" for name, value in flags.items()]
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            "controller.main",
+            *flags_of(tmp_path / release),
+            *given,
+        ]
+
+    beats = FileHeartbeats(tmp_path / "models/prod" / "endpoints")
+    with (tmp_path / "log").open("wb") as log:
+        first = subprocess.Popen(program("models/prod"), stdout=log, stderr=log)
+        try:
+            until("it gives a sign of life", 300, beats.get)
+        finally:
+            first.terminate()
+            first.wait(60)
+    done = subprocess.run(
+        program("models/trial"), capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 1
+    assert "belongs to another release of Headrace" in done.stderr + done.stdout
+
+
 def in_shadow(began: float) -> EndpointStatus:
     """Of a rollout that began then."""
     stable, candidate = (manifest(version).ref() for version in ("1", "2"))

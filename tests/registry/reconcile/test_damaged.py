@@ -1,6 +1,8 @@
 """What the store lost or damaged is converted again, once the controller has seen it itself."""
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from registry_fakes import candidate_of, report
 from contracts.endpoint import Phase
 from contracts.loading import FailureCause, LoadFailure
 from contracts.model import ModelRef
+from registry.conversions.index import ConversionIndex
 
 
 @pytest.fixture
@@ -104,3 +107,32 @@ async def test_one_loaders_word_is_not_believed(harness: ControllerHarness) -> N
     status = await harness.settle()
     assert len(harness.launcher.requests) == 1
     assert candidate_of(status).phase is Phase.BLOCKED
+
+
+async def test_packages_that_one_loader_doubts_are_read_one_by_one_and_hold_no_pass_up(
+    harness: ControllerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await harness.serve("1")
+    over, reading, most = threading.Event(), [0], [0]
+
+    def prove(_: object, doubted: ModelRef) -> None:
+        reading[0] += 1
+        most[0] = max(most[0], reading[0])
+        assert over.wait(60)
+        reading[0] -= 1
+
+    monkeypatch.setattr(ConversionIndex, "prove", prove)
+    doubted = [ref.model_copy(update={"package": f"{number:0>64}"}) for number in range(100)]
+    failed = tuple(
+        LoadFailure(ref=each, reason="damaged", by_version=False, cause=FailureCause.DAMAGED)
+        for each in doubted
+    )
+    harness.reports.put(report(ref, at=harness.time, failed=failed))
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(8))
+    try:
+        await asyncio.wait_for(harness.settle(), 30)
+        await asyncio.wait_for(asyncio.to_thread(int), 30)  # as the heartbeat asks
+    finally:
+        over.set()
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == "proof"))
+    assert most == [1]
