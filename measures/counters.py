@@ -60,10 +60,8 @@ def _of_windows(windows: MergedWindows) -> Numbers:
         found["copies"] += record.copies
         found["mistimed"] += record.mistimed
         _add(found, flatten("refusals", record.refusals))
-    for endpoint in windows.endpoints():
-        for window in windows.all(endpoint):
-            for aggregate in window.aggregates:
-                _aggregate(found, aggregate)
+        for aggregate in record.aggregates:
+            _aggregate(found, aggregate)
     return found
 
 

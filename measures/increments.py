@@ -1,9 +1,9 @@
 """What a window record adds to those before it: the growth of its range, exactly.
 
-A range's record is rewritten as the range grows,
-so that counters may add only ``new - old``; and a range that is complete never grows again, so that
-its aggregates need not be kept. Then the sum of all growths is what the merged windows hold, in the
-memory of the ranges that are still open. Pure; it knows no clock and no Kafka.
+A range's record, or a piece of it, is rewritten as the range grows, so that counters may add only
+``new - old``; and a range that is complete never grows again, so that its aggregates need not be
+kept. Then the sum of all growths is what the merged windows hold, in the memory of the ranges that
+are still open. Pure; it knows no clock and no Kafka.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from contracts.windows import RANGE_MESSAGES, OwnCounts, WindowAggregate, WindowRecord
+from measures.dividing import divide, join
 from measures.own_statistics import declaration_of
 from measures.watermark import Watermark
 
@@ -45,13 +46,13 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class _KnownRange:
-    end: int
+    pieces: int
     seen: float  # largest time in it, unix seconds
-    record: WindowRecord | None  # None: complete, or too old to grow
+    records: Mapping[int, WindowRecord]  # by piece; none: all are complete
 
 
 class RangeLedger:
-    """Which ranges are known, and how far each had grown."""
+    """Which ranges are known, and how far each piece of each had grown."""
 
     def __init__(self) -> None:
         self._held: dict[_Key, _KnownRange] = {}
@@ -60,20 +61,34 @@ class RangeLedger:
         self._horizon = 0.0
 
     def take(self, record: WindowRecord) -> Growth | None:
-        """What the record adds; None if a record of at least its end is known, or was."""
+        """What a piece adds; None if one of at least its end is known, or was.
+
+        A range that is complete in all its pieces does not count again in others, which are made
+        of it if partitions are added; one that still grows goes on in them. Or in fewer, if its
+        next worker does not know of new partitions yet, or the topic was made again.
+        """
         key = (record.topic_id, record.partition, record.start)
         held = self._held.get(key)
-        if held is not None and (held.end >= record.end or held.record is None):
+        if held is not None and _goes_on_in(held, record):
+            held = _divide_again(held, record.pieces)
+        old = None if held is None else held.records.get(record.piece)
+        if held is not None and (not held.records or held.pieces != record.pieces):
+            return None
+        if old is not None and old.end >= record.end:
             return None
         seen, log = max(record.through, record.newest), (record.topic_id, record.partition)
         newest = self._newest.get(log, -1)
         if held is None and seen < self._horizon and record.start < newest:
             return None  # folded again after it was forgotten: nobody knows what is new in it
         self._newest[log] = max(newest, record.start)
-        complete = record.end - record.start >= RANGE_MESSAGES
-        self._held[key] = _KnownRange(record.end, seen, None if complete else record)
-        self._watermark.take(record.topic_id, record.partition, record.through)
-        return growth(None if held is None else held.record, record)
+        held = held or _KnownRange(record.pieces, seen, {})
+        records = {**held.records, record.piece: record}
+        complete = [one for one in records.values() if one.end - one.start >= RANGE_MESSAGES]
+        self._held[key] = _KnownRange(
+            record.pieces, max(seen, held.seen), {} if len(complete) == record.pieces else records
+        )
+        self._watermark.take(*log, record.through, record.piece, record.pieces)
+        return growth(old, record)
 
     def forget_before(self, time: float) -> None:
         """Drops what is known of ranges whose messages and events are all older, unix seconds.
@@ -94,6 +109,23 @@ class RangeLedger:
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+def _goes_on_in(held: _KnownRange, record: WindowRecord) -> bool:
+    """Whether a piece of another division of the range may tell more than is known."""
+    if not held.records or held.pieces == record.pieces:
+        return False
+    ends = [one.end for one in held.records.values()]
+    is_whole = len(ends) == held.pieces and min(ends) == max(ends)
+    return record.end > max(ends) or (record.end == max(ends) and not is_whole)
+
+
+def _divide_again(held: _KnownRange, pieces: int) -> _KnownRange:
+    """What is known of a range, as if it had been divided into that many pieces."""
+    # At the same end there may be a piece that never came.
+    end = max(record.end for record in held.records.values()) - 1
+    whole = msgspec.structs.replace(join(held.records.values()), end=end)
+    return _KnownRange(pieces, held.seen, dict(enumerate(divide(whole, pieces))))
 
 
 def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:

@@ -14,7 +14,6 @@ from contracts.endpoint import Arm
 from contracts.windows import EndpointWindow, OwnCounts, WindowAggregate, WindowRecord
 from measures.histograms import add_counts
 from measures.own_statistics import declaration_of
-from measures.watermark import Watermark
 
 RangeKey = tuple[str, int, int]  # topic id, partition, start
 WindowKey = tuple[int, int]  # start, seconds
@@ -96,20 +95,10 @@ def add_own(
 
 
 class MergedWindows:
-    """The newest record of every range, and the windows that they add up to.
-
-    Windows that did not change are not added up again: what is handed out is shared, and is only
-    to be read.
-    """
+    """The newest record of every range, and the windows that they add up to."""
 
     def __init__(self) -> None:
         self._records: dict[RangeKey, WindowRecord] = {}
-        self._watermark = Watermark()
-        self._sums: dict[tuple[str, WindowKey], EndpointWindow] = {}
-        # endpoint -> window -> range -> its aggregates there
-        self._aggregates: defaultdict[
-            str, dict[WindowKey, dict[RangeKey, list[WindowAggregate]]]
-        ] = defaultdict(dict)
 
     def put(self, record: WindowRecord) -> bool:
         """Takes a record, which must not change any more; false if a larger end is held."""
@@ -118,100 +107,27 @@ class MergedWindows:
         if held is not None and held.end >= record.end:
             return False
         self._records[key] = record
-        before = {} if held is None else by_window(held)
-        after = by_window(record)
-        for place in before.keys() | after.keys():
-            if before.get(place) != after.get(place):
-                self._place(place, key, after.get(place, []))
-        self._watermark.take(record.topic_id, record.partition, record.through)
         return True
 
-    def drop(self, key: RangeKey) -> frozenset[tuple[str, WindowKey]]:
-        """Drops the record of a range, if there is one; the windows that it was in."""
-        record = self._records.pop(key, None)
-        if record is None:
-            return frozenset()
-        places = by_window(record)
-        for place in places:
-            self._place(place, key, [])
-        return frozenset(places)
-
-    def forget_before(self, time: float) -> None:
-        """Drops the ranges whose messages and events are all older, unix seconds."""
-        for key, record in list(self._records.items()):
-            if max(record.through, record.newest) < time:
-                del self._records[key]
-                for place in by_window(record):
-                    self._place(place, key, [])
-        self._watermark.forget_before(time)
-
-    def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
-        return self._watermark.known_until()
-
-    def list_closed(
-        self, endpoint: str, *, after: float, now: float, lateness_seconds: float
-    ) -> tuple[EndpointWindow, ...]:
-        """The endpoint's windows that are not expected to grow any more, oldest first.
-
-        Args:
-            endpoint: its name.
-            after: windows that start earlier are left out, unix seconds.
-            now: unix seconds.
-            lateness_seconds: how late an event may come.
-        """
-        until = min(now, self.known_through()) - lateness_seconds
-        return self._list_windows(endpoint, after, until)
-
     def all(self, endpoint: str) -> tuple[EndpointWindow, ...]:
-        """All windows of the endpoint, those that still grow too, oldest first."""
-        return self._list_windows(endpoint, 0.0, float("inf"))
+        """All windows of the endpoint, oldest first."""
+        found: defaultdict[WindowKey, list[WindowAggregate]] = defaultdict(list)
+        for record in self._records.values():
+            for aggregate in record.aggregates:
+                if aggregate.endpoint == endpoint:
+                    found[aggregate.start, record.window_seconds].append(aggregate)
+        return tuple(
+            EndpointWindow(endpoint, *window, by_slot([found[window]])) for window in sorted(found)
+        )
 
     def endpoints(self) -> tuple[str, ...]:
         """The endpoints that have windows, sorted."""
-        return tuple(sorted(name for name, windows in self._aggregates.items() if windows))
+        records = self._records.values()
+        return tuple(sorted({one.endpoint for record in records for one in record.aggregates}))
 
     def records(self) -> tuple[WindowRecord, ...]:
         """The record of the largest end of every range, sorted by range."""
         return tuple(self._records[key] for key in sorted(self._records))
-
-    def _list_windows(
-        self, endpoint: str, after: float, until: float
-    ) -> tuple[EndpointWindow, ...]:
-        return tuple(
-            self._sum(endpoint, window)
-            for window in sorted(self._aggregates.get(endpoint, ()))
-            if window[0] >= after and sum(window) <= until
-        )
-
-    def _sum(self, endpoint: str, window: WindowKey) -> EndpointWindow:
-        held = self._sums.get((endpoint, window))
-        if held is None:
-            aggregates = by_slot(self._aggregates[endpoint][window].values())
-            held = self._sums[endpoint, window] = EndpointWindow(endpoint, *window, aggregates)
-        return held
-
-    def _place(
-        self, place: tuple[str, WindowKey], key: RangeKey, aggregates: list[WindowAggregate]
-    ) -> None:
-        """Says what a range holds of a window; nothing: an empty list."""
-        endpoint, window = place
-        self._sums.pop(place, None)
-        ranges = self._aggregates[endpoint].setdefault(window, {})
-        ranges.pop(key, None)
-        if aggregates:
-            ranges[key] = aggregates
-        elif not ranges:
-            del self._aggregates[endpoint][window]
-
-
-def by_window(record: WindowRecord) -> dict[tuple[str, WindowKey], list[WindowAggregate]]:
-    """A record's aggregates by endpoint and window."""
-    found: dict[tuple[str, WindowKey], list[WindowAggregate]] = {}
-    for aggregate in record.aggregates:
-        place = (aggregate.endpoint, (aggregate.start, record.window_seconds))
-        found.setdefault(place, []).append(aggregate)
-    return found
 
 
 def by_slot(parts: Iterable[list[WindowAggregate]]) -> list[WindowAggregate]:

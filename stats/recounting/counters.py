@@ -4,6 +4,7 @@ The counters are the exporter's document ``/counters.json``. The topic of window
 between the offsets that it names, without a group, and changes nothing.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,17 +58,21 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
         found.why_not = "the counters are of a topic that was deleted since"
     elif any(beginnings[int(partition)] > offset for partition, offset in began.items()):
         found.why_not = "Kafka has deleted records that came after the counters began"
+    elif began and read.keys() - began.keys():
+        found.why_not = "partitions were added after the counters began"
     if found.why_not:
         return found
-    before, after = MergedWindows(), MergedWindows()
+    shown, counted = read_document(counters), Counter[str]()
     for partition, end in read.items():
+        # A piece by itself: other partitions have their own of the same range.
+        before, after = MergedWindows(), MergedWindows()
         number, start = int(partition), began.get(partition, 0)
         for message in log.messages(number, beginnings[number], end):
-            for record in largest([message.value]):
-                after.put(record)
+            for piece in largest([message.value]):
+                after.put(piece)
                 if message.offset < start:
-                    before.put(record)
-    shown, counted = read_document(counters), count_gains(before, after)
+                    before.put(piece)
+        counted.update(count_gains(before, after))
     bounds = counters["overflow"] | {"forgotten": counters.get("forgotten", 0)}
     found.overflow = {what: amount for what, amount in bounds.items() if amount}
     found.numbers = len(shown.keys() | counted.keys())

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from prediction_batches import batches_of, record_of
 
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, encode
+from measures.dividing import divide
 from measures.increments import Growth, RangeLedger
 from measures.merging import MergedWindows, add, merge
 from measures.recounting import differences
@@ -78,7 +79,6 @@ def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) ->
     found = [window for name in windows.endpoints() for window in windows.all(name)]
     wanted.aggregates = [aggregate for window in found for aggregate in window.aggregates]
     assert differences(sums_of(grown), wanted) == ()
-    assert ledger.known_through() == windows.known_through()
 
 
 def test_no_record_is_changed_by_what_comes_after_it() -> None:
@@ -127,6 +127,75 @@ def test_ranges_of_old_messages_that_nobody_folded_before_are_counted() -> None:
     ledger.take(old)
     ledger.forget_before(9e9)
     assert ledger.take(new) is not None
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_pieces_grow_by_what_their_record_does_also_if_partitions_are_added(
+    data: st.DataObject,
+) -> None:
+    records = records_of(12, (3, 6, 9))
+    began, grown = divide(records[0], 3), divide(records[1], 3)
+    came = data.draw(st.sets(st.integers(0, 2)))  # before the worker was killed
+    again = [piece for record in records for piece in divide(record, 5)]
+    order = data.draw(st.permutations([grown[piece] for piece in came]))
+    ledger = RangeLedger()
+    growths = [ledger.take(piece) for piece in [*began, *order, *again, *again, *grown]]
+    wanted = sums_of([RangeLedger().take(records[-1]) or _nothing()])
+    assert differences(sums_of(growth for growth in growths if growth), wanted) == ()
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_a_range_may_be_divided_anew_any_number_of_times(data: st.DataObject) -> None:
+    """By workers that know of new partitions, and ones that do not yet; read in any interleaving.
+
+    Each partition's pieces come in the order in which they were written.
+    """
+    ends = (3, 6, RANGE_MESSAGES)
+    records = records_of(12, ends)
+    divisions = data.draw(st.lists(st.integers(1, 4), min_size=3, max_size=3))
+    written = [divide(record, of) for record, of in zip(records, divisions, strict=True)]
+    if data.draw(st.booleans()):  # the last worker was killed before that was committed
+        written.append(divide(records[-1], data.draw(st.integers(1, 4))))
+    parts = [[of[n] for of in written if n < len(of)] for n in range(4)]
+    ledger, growths = RangeLedger(), []
+    while left := [part for part in parts if part]:
+        growths.append(ledger.take(data.draw(st.sampled_from(left)).pop(0)))
+    wanted = sums_of([RangeLedger().take(records[-1]) or _nothing()])
+    assert differences(sums_of(growth for growth in growths if growth), wanted) == ()
+
+
+def test_a_complete_range_does_not_count_again_in_other_pieces() -> None:
+    (complete,) = records_of(13, (RANGE_MESSAGES,))
+    ledger = RangeLedger()
+    assert all(ledger.take(piece) is not None for piece in divide(complete, 3))
+    assert [ledger.take(piece) for piece in divide(complete, 4)] == [None] * 4
+
+
+def test_what_is_known_waits_for_the_piece_that_lags() -> None:
+    first, second = records_of(14, (3, 4))
+    ledger = RangeLedger()
+    for piece in [*divide(first, 2), divide(second, 2)[1]]:
+        ledger.take(piece)
+    assert ledger.known_through() == first.through
+    ledger.take(divide(second, 2)[0])
+    assert ledger.known_through() == second.through
+
+
+def test_what_is_known_waits_for_pieces_that_were_added_and_not_for_those_that_are_gone() -> None:
+    (first,), (second,), (third,) = (
+        records_of(15, (3,), start=start * RANGE_MESSAGES) for start in (0, 2, 4)
+    )
+    ledger = RangeLedger()
+    for piece in [*divide(first, 2), *divide(second, 3)[:2]]:
+        ledger.take(piece)
+    assert ledger.known_through() == first.through
+    ledger.take(divide(second, 3)[2])
+    assert ledger.known_through() == second.through
+    for piece in divide(third, 2):
+        ledger.take(piece)
+    assert ledger.known_through() == third.through
 
 
 def _nothing() -> Growth:

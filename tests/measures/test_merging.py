@@ -62,31 +62,6 @@ def test_of_a_range_the_largest_end_is_all_that_counts(seed: int, order: list[in
     assert everything(windows) == everything(windows_of(record_of(batches)))
 
 
-@pytest.mark.slow
-@settings(max_examples=20)
-@given(seed=st.integers(0, 10**6), asks=st.lists(st.integers(0, 7), max_size=4))
-def test_asking_in_between_changes_no_answer(seed: int, asks: list[int]) -> None:
-    batches = batches_of(seed, 8)
-    windows = MergedWindows()
-    other = record_of(batches_of(seed + 1, 3), partition=1)
-    for end in range(1, 9):
-        windows.put(record_of(batches[:end]))
-        if end == 4:
-            windows.put(other)
-        if end in asks:
-            everything(windows)
-    assert everything(windows) == everything(windows_of(record_of(batches), other))
-
-
-def test_a_window_that_did_not_change_is_not_added_up_again() -> None:
-    windows = windows_of(record_at(0, 100, through=1.0), record_at(1, 100, through=1.0))
-    (before,) = windows.all("e")
-    windows.put(record_at(0, 100, 110, through=2.0, end=2))
-    assert windows.all("e")[0] is before
-    windows.put(record_at(0, 100, 100, through=2.0, end=3))
-    assert windows.all("e")[0] is not before
-
-
 def test_records_of_another_topic_id_are_other_ranges() -> None:
     batches = batches_of(1, 3)
     windows = windows_of(record_of(batches), record_of(batches[:1], topic_id="u"))
@@ -127,63 +102,6 @@ def record_at(
     return WindowRecord(
         topic_id, partition, 0, end, 0.0, len(aggregates), through=through, aggregates=aggregates
     )
-
-
-def closed(
-    windows: MergedWindows, *, now: float, lateness: float = 5.0, after: float = 0.0
-) -> list[int]:
-    found = windows.list_closed("e", after=after, now=now, lateness_seconds=lateness)
-    return [window.start for window in found]
-
-
-def test_a_window_is_closed_when_its_end_and_the_lateness_are_over() -> None:
-    windows = windows_of(record_at(0, 100, 110, through=1000.0))
-    assert closed(windows, now=114.9) == []
-    assert closed(windows, now=115.0) == [100]
-    assert closed(windows, now=125.0) == [100, 110]
-    assert closed(windows, now=125.0, after=105.0) == [110]
-    assert closed(windows, now=125.0, lateness=6.0) == [100]
-
-
-def test_a_partition_that_lags_keeps_windows_open() -> None:
-    windows = windows_of(record_at(0, 100, through=500.0), record_at(1, through=112.0))
-    assert closed(windows, now=1000.0) == []
-    assert windows.known_through() == 112.0
-    windows = windows_of(record_at(0, 100, through=500.0), record_at(1, through=115.0))
-    assert closed(windows, now=1000.0) == [100]
-
-
-def test_a_clock_an_hour_ahead_closes_no_window_before_its_time() -> None:
-    ahead = record_at(0, 3700, through=104.0)
-    ahead.newest = 3700.0
-    windows = windows_of(ahead, record_at(1, 100, through=500.0))
-    assert windows.known_through() == 104.0
-    assert closed(windows, now=1000.0) == []
-    windows.put(record_at(0, 3700, through=500.0, end=2))
-    assert closed(windows, now=1000.0) == [100]
-    assert [window.start for window in windows.all("e")] == [100, 3700]
-
-
-def test_a_topic_that_was_replaced_holds_nothing_open() -> None:
-    old = record_at(1, 100, through=104.0, topic_id="old")
-    assert closed(windows_of(old, record_at(0, through=500.0)), now=1000.0) == [100]
-
-
-def test_nothing_is_closed_where_nothing_is_known() -> None:
-    assert closed(MergedWindows(), now=1e9) == []
-
-
-def test_old_ranges_are_forgotten_with_their_windows() -> None:
-    windows = windows_of(record_at(0, 100, through=120.0), record_at(1, 100, 200, through=220.0))
-    windows.forget_before(150.0)
-    assert len(windows.records()) == 1
-    assert [(w.start, w.aggregates[0].statuses) for w in windows.all("e")] == [
-        (100, {200: 1}),
-        (200, {200: 1}),
-    ]
-    windows.forget_before(1e9)
-    assert windows.endpoints() == ()
-    assert windows.records() == ()
 
 
 def test_records_lie_in_kafka_under_these_names() -> None:

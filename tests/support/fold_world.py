@@ -19,6 +19,7 @@ from prediction_batches import batch_of
 
 from contracts.events import TOPIC, EventBatch, encode
 from contracts.windows import WindowRecord, decode
+from measures.dividing import PieceJoiner
 from measures.merging import MergedWindows
 from measures.ranges import PartitionFold
 from service.kafka import KafkaAddress, KafkaAwayError, TopicMissingError
@@ -48,6 +49,7 @@ class Topics:
     events: int = 0  # of batches, each once
     attempts: Attempts = field(default_factory=Counter)
     _windows: MergedWindows = field(default_factory=MergedWindows)
+    _joiner: PieceJoiner = field(default_factory=PieceJoiner)
     _log: KafkaRecordLog | None = None
 
     gateways: bool = False  # the topic that gateways write to, in place of one of the test's own
@@ -133,10 +135,11 @@ class Topics:
         try:
             if self._log is None:
                 self._log = KafkaRecordLog(KafkaAddress((self.bootstrap,)), 0.0, self.windows)
-                self._windows = MergedWindows()
+                self._windows, self._joiner = MergedWindows(), PieceJoiner()
             while True:
-                for record in largest(self._log.poll(0.1)):
-                    self._windows.put(record)
+                for piece in largest(self._log.poll(0.1)):
+                    if (record := self._joiner.take(piece)) is not None:
+                        self._windows.put(record)
                 if self._log.is_whole():
                     return self._windows
         except TopicMissingError:

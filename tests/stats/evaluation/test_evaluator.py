@@ -15,7 +15,7 @@ from contracts.windows import WindowAggregate, WindowRecord, encode
 from measures.counting import CountingState
 from service.kafka import KafkaAwayError, StreamError, TopicMissingError
 from stats.errors import StalledError
-from stats.evaluation.calibration_store import NoCalibrationStore
+from stats.evaluation.calibration_store import CalibrationFile
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
@@ -112,7 +112,7 @@ class World:
             self.connect,
             self.published,
             lambda: [ON],
-            NoCalibrationStore(),
+            CalibrationFile(None),
             false_alarm_seconds=DAY,
             pace=EvaluatePace(look_seconds=0, check_seconds=0, answer_seconds=15),
             clock=lambda: self.now,
