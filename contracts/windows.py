@@ -21,7 +21,7 @@ from contracts.endpoint import Arm
 from contracts.events import StatisticSpec, check_schema, decode_with
 
 TOPIC = "headrace.windows"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1, of release 0.1.0, did not divide records: they are one piece
 RANGE_MESSAGES = 64  # messages, each of many events; a constant of the topic
 # Before a range's start: in them a truth that was told before is looked for.
 LOOKBACK_MESSAGES = 256
@@ -280,7 +280,7 @@ def encode(record: WindowRecord) -> bytes:
 def head(message: bytes) -> RangeHead:
     """The range of a record, many times faster than the record; raises as ``decode``."""
     found = decode_with(_head_decoder, message)
-    check_schema(found.schema_version, SCHEMA_VERSION)
+    check_schema(found.schema_version, 1, SCHEMA_VERSION)
     return found
 
 

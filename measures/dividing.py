@@ -18,7 +18,6 @@ COMMON = 0  # the piece with what is of no endpoint
 _OF_NONE: Mapping[str, Any] = {
     "events": 0, "skipped": 0, "copies": 0, "mistimed": 0, "senders": {}, "feedback_repeated": 0
 }  # fmt: skip
-_Range = tuple[str, int, int]  # topic id, partition, start
 
 
 def partition_of(endpoint: str, partitions: int) -> int:
@@ -60,29 +59,3 @@ def join(pieces: Iterable[WindowRecord]) -> WindowRecord:
         aggregates=[one for piece in (first, *others) for one in piece.aggregates],
         refusals={k: of for piece in (first, *others) for k, of in piece.refusals.items()},
     )
-
-
-class PieceJoiner:
-    """Whole records out of pieces of all partitions, in any order of the partitions."""
-
-    def __init__(self) -> None:
-        self._held: dict[_Range, dict[tuple[int, int], dict[int, WindowRecord]]] = {}
-
-    def take(self, piece: WindowRecord) -> WindowRecord | None:
-        """The record up to this end, once all its pieces are there; None if some are not (yet)."""
-        found = (piece.topic_id, piece.partition, piece.start)
-        of_range = self._held.setdefault(found, {})
-        held = of_range.setdefault((piece.end, piece.pieces), {})
-        held[piece.piece] = piece
-        if len(held) < piece.pieces:
-            return None
-        # What is older may never be whole: its readers leave out what is not the newest.
-        for old in [of for of in of_range if of[0] <= piece.end]:
-            del of_range[old]
-        if not of_range:
-            del self._held[found]
-        return join(held.values())
-
-    def __len__(self) -> int:
-        """Records of which pieces are missing."""
-        return sum(map(len, self._held.values()))

@@ -6,14 +6,14 @@ kept. Then the sum of all growths is what the merged windows hold, in the memory
 are still open. Pure; it knows no clock and no Kafka.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from contracts.windows import RANGE_MESSAGES, OwnCounts, WindowAggregate, WindowRecord
-from measures.dividing import divide, join
+from measures.dividing import COMMON, divide, join
 from measures.own_statistics import declaration_of
 from measures.watermark import Watermark
 
@@ -46,7 +46,6 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class _KnownRange:
-    pieces: int
     seen: float  # largest time in it, unix seconds
     records: Mapping[int, WindowRecord]  # by piece; none: all are complete
 
@@ -69,25 +68,25 @@ class RangeLedger:
         """
         key = (record.topic_id, record.partition, record.start)
         held = self._held.get(key)
-        if held is not None and _goes_on_in(held, record):
-            held = _divide_again(held, record.pieces)
-        old = None if held is None else held.records.get(record.piece)
-        if held is not None and (not held.records or held.pieces != record.pieces):
-            return None
-        if old is not None and old.end >= record.end:
+        known = {} if held is None else held.records
+        if any(one.pieces != record.pieces for one in known.values()):
+            known = _divide_again(known.values(), record.pieces)
+        old = known.get(record.piece)
+        if (held is not None and not known) or (old is not None and old.end >= record.end):
             return None
         seen, log = max(record.through, record.newest), (record.topic_id, record.partition)
         newest = self._newest.get(log, -1)
         if held is None and seen < self._horizon and record.start < newest:
             return None  # folded again after it was forgotten: nobody knows what is new in it
         self._newest[log] = max(newest, record.start)
-        held = held or _KnownRange(record.pieces, seen, {})
-        records = {**held.records, record.piece: record}
+        records = {**known, record.piece: record}
         complete = [one for one in records.values() if one.end - one.start >= RANGE_MESSAGES]
         self._held[key] = _KnownRange(
-            record.pieces, max(seen, held.seen), {} if len(complete) == record.pieces else records
+            max(seen, held.seen if held else seen),
+            {} if len(complete) == record.pieces else records,
         )
-        self._watermark.take(*log, record.through, record.piece, record.pieces)
+        if record.piece == COMMON:
+            self._watermark.take(*log, record.through)
         return growth(old, record)
 
     def forget_before(self, time: float) -> None:
@@ -104,28 +103,22 @@ class RangeLedger:
         self._watermark.forget_before(time)
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
+        """The time up to which every partition has been folded: see ``Watermark.known_until``.
+
+        By the first pieces: the others are written with them.
+        """
         return self._watermark.known_until()
 
     def __len__(self) -> int:
         return len(self._held)
 
 
-def _goes_on_in(held: _KnownRange, record: WindowRecord) -> bool:
-    """Whether a piece of another division of the range may tell more than is known."""
-    if not held.records or held.pieces == record.pieces:
-        return False
-    ends = [one.end for one in held.records.values()]
-    is_whole = len(ends) == held.pieces and min(ends) == max(ends)
-    return record.end > max(ends) or (record.end == max(ends) and not is_whole)
-
-
-def _divide_again(held: _KnownRange, pieces: int) -> _KnownRange:
+def _divide_again(known: Collection[WindowRecord], pieces: int) -> Mapping[int, WindowRecord]:
     """What is known of a range, as if it had been divided into that many pieces."""
     # At the same end there may be a piece that never came.
-    end = max(record.end for record in held.records.values()) - 1
-    whole = msgspec.structs.replace(join(held.records.values()), end=end)
-    return _KnownRange(pieces, held.seen, dict(enumerate(divide(whole, pieces))))
+    whole = join(known)
+    before = msgspec.structs.replace(whole, end=max(one.end for one in known) - 1)
+    return dict(enumerate(divide(before, pieces)))
 
 
 def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:

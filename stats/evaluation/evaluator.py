@@ -257,9 +257,9 @@ class Evaluator:
                 now = self._clock()
                 if now >= check_at:
                     check_at = now + self._pace.check_seconds
-                    whole = source.is_whole()
+                    unread = source.list_unread()
                     self._note_answer(now)
-                    if whole:
+                    if not unread:
                         had_all, self._whole_at = True, now
                         self._begin(source.progress())
                 self._look()

@@ -57,10 +57,10 @@ class ReaderPace:
 class _ReadEndpoint:
     """An endpoint that is read.
 
-    ``partitions``: where it lies, and lay before partitions were added; ``folded``: how far, by its
-    own pieces alone, for those of others may be far ahead; ``through``: what that says, unix
-    seconds; ``is_sought``: they are read from far enough back; ``is_known``: all that Kafka had was
-    read.
+    ``partitions``: where it lies, and lay before partitions were added; none before they are read
+    from far enough back. ``folded``: how far, by its own pieces alone, for those of others may be
+    far ahead; ``through``: what that says, unix seconds. ``known_at``: when all was read that these
+    partitions had, unix seconds; 0: never.
     """
 
     windows: EndpointWindows
@@ -68,8 +68,7 @@ class _ReadEndpoint:
     partitions: set[int] = field(default_factory=set)
     folded: Watermark = field(default_factory=Watermark)
     through: float = 0.0
-    is_sought: bool = False
-    is_known: bool = False
+    known_at: float = 0.0
 
 
 class WindowsReader:
@@ -94,11 +93,11 @@ class WindowsReader:
         self._clock = clock
         self._between = between
         self._counted = EventCountCheck(published, clock())  # only the reading thread's
-        self._lock = threading.Lock()  # of the next two
+        self._lock = threading.Lock()  # of the next one
         self._endpoints: dict[str, _ReadEndpoint] = {}
-        self._known_at: float | None = None  # when all that Kafka had was read
-        self._read_now: frozenset[int] = frozenset()  # partitions; the reading thread's
-        self._is_behind = False  # it went back, and has not read all again; the reading thread's
+        # Partitions, and those of which all was read; the reading thread's.
+        self._read_now, self._whole = set[int](), set[int]()
+        self._had_all = False  # that the first partition had; the reading thread's
         # Into how many pieces ranges were divided -> newest, unix seconds; the reading thread's.
         self._divisions: dict[int, float] = {}
         self._counting = (
@@ -143,8 +142,7 @@ class WindowsReader:
             if asked is None:
                 asked = self._endpoints[endpoint] = _ReadEndpoint(EndpointWindows(endpoint), now)
             asked.asked_at = now
-            is_late = self._known_at is None or now - self._known_at > self._pace.answer_seconds
-            if is_late or not asked.is_known:
+            if now - asked.known_at > self._pace.answer_seconds:
                 return None
             oldest = max(after, now - self._pace.keep_seconds)
             return asked.windows.list_between(oldest, min(now, asked.through) - lateness)
@@ -195,16 +193,13 @@ class WindowsReader:
         except Exception:
             log.exception("reading window records broke; it begins again")
             with self._lock:
-                self._endpoints, self._known_at = {}, None
+                self._endpoints, self._had_all = {}, False
             return False
 
     def _read(self, source: PartitionLog) -> bool:
         """Reads until told to stop, or an error; whether it ever had all."""
-        had_all, check_at = False, 0.0
-        self._read_now, self._is_behind = frozenset(), False
-        with self._lock:
-            for asked in self._endpoints.values():
-                asked.is_sought = False
+        check_at = 0.0
+        self._read_now, self._whole = set(), set()
         try:
             while not self._stop.is_set():
                 if self._seek(source):
@@ -214,58 +209,62 @@ class WindowsReader:
                     continue  # there may be more to read, where endpoints were before
                 # Before Kafka is asked: what is known is known as of then.
                 now = self._clock()
-                if now >= check_at or (messages and not had_all):
+                if now >= check_at or (messages and not self._had_all):
                     check_at = now + self._pace.check_seconds
-                    if source.is_whole():
-                        had_all = True
-                        self._note_known(now)
+                    self._whole = self._read_now - {*source.list_unread()}
+                    self._note_known(now)
                     self._ask(now)
         except StreamError as error:
             log.warning("window records can't be read", extra={"reason": str(error)})
         finally:
             source.close()
-        return had_all
+        return bool(self._whole)
 
     def _seek(self, source: PartitionLog) -> bool:
         """Goes back for endpoints that were asked for since; whether anything changed.
 
-        While it reads again for some, others wait: it would never come to the end.
+        While a partition is read again for some, others wait for it: it would never come to its
+        end.
         """
         with self._lock:
-            asked = {
-                name: one
-                for name, one in self._endpoints.items()
-                if one.is_sought or not self._is_behind
-            }
+            asked = list(self._endpoints.items())
+        counts, read_again = {source.partitions, *self._divisions}, self._read_now - self._whole
         wanted, again = {COMMON}, set[int]()
-        for name, one in asked.items():
-            counts = {source.partitions, *self._divisions}
-            places = {partition_of(name, count) for count in counts}
+        for name, one in asked:
+            # Older releases did not divide records: they lie anywhere.
+            anywhere = range(source.partitions if 1 in counts else 0)
+            places = {*anywhere, *(partition_of(name, count) for count in counts)}
             # One that is not there belongs to a topic that was made again, or is not known yet.
             places = {place for place in places if place < source.partitions}
-            one.is_known &= places <= one.partitions
-            again |= places - one.partitions if one.is_sought else places
-            one.partitions, one.is_sought = places, True
+            if not one.partitions and places & read_again:
+                continue
+            added = places - one.partitions
+            if added:
+                one.known_at = 0.0
+            one.partitions = places
+            again |= added
             wanted |= places
         again |= wanted - self._read_now
         if wanted == self._read_now and not again:
             return False
         since = self._clock() - self._pace.keep_seconds - _MARGIN_SECONDS
         source.rewind(again, since, keep=wanted)
-        self._read_now, self._is_behind = frozenset(wanted), True
+        self._read_now, self._whole = wanted, (self._whole & wanted) - again
         return True
 
     def _note_known(self, now: float) -> None:
-        self._is_behind = False
+        self._had_all |= COMMON in self._whole
+        too_old = now - self._pace.keep_seconds - _MARGIN_SECONDS
         with self._lock:
-            self._known_at = now
             oldest = now - self._pace.keep_seconds
             self._endpoints = {
                 name: asked for name, asked in self._endpoints.items() if asked.asked_at > oldest
             }
-            too_old = now - self._pace.keep_seconds - _MARGIN_SECONDS
             for asked in self._endpoints.values():
-                asked.is_known |= asked.is_sought
+                # The first partition tells where it may lie besides.
+                needed = asked.partitions if asked.known_at else {COMMON, *asked.partitions}
+                if asked.partitions and needed <= self._whole:
+                    asked.known_at = now
                 asked.windows.forget_before(too_old)
                 asked.folded.forget_before(too_old)
         self._divisions = {of: seen for of, seen in self._divisions.items() if seen >= too_old}
@@ -279,8 +278,7 @@ class WindowsReader:
 
     def _ask(self, now: float) -> None:
         self._counted.ask(now)
-        with self._lock:
-            known = self._known_at is not None or self._never_folded
+        known = self._had_all or self._never_folded
         counting = self._counted.state(now) if known else CountingStatus()
         self._counting = (now, counting)
 

@@ -5,8 +5,9 @@ connection: the reader begins a new one.
 """
 
 import logging
+import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,7 +16,7 @@ from kafka import TopicPartition
 
 from contracts.events import UnknownSchemaError
 from contracts.windows import TOPIC, EndpointWindow, WindowRecord, decode, head
-from measures.dividing import PieceJoiner
+from measures.endpoint_windows import EndpointWindows
 from measures.merging import MergedWindows
 from service.kafka import KafkaAddress, KafkaAwayError, Topics, close, consumer, kafka_errors
 from stats.errors import LogReplacedError
@@ -51,10 +52,11 @@ class RecordLog(Protocol):
     def poll(self, seconds: float) -> Sequence[bytes]:
         """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
 
-    def is_whole(self) -> bool:
+    def list_unread(self) -> Collection[int]:
         """Asks Kafka how much there is; raises if nobody answers, or if what waits is not read.
 
-        True if all was polled that there was at the question before this one, or that there is now.
+        The partitions of which not all was polled that there was at the question before this one,
+        or, without one, that there is now.
         """
 
     def close(self) -> None:
@@ -141,7 +143,7 @@ class KafkaRecordLog:
         parts = [TopicPartition(self._topic, number) for number in partitions]
         kept = [part for part in self._parts if part.partition in keep]
         self._parts = sorted({*kept, *parts})
-        self._ends = {}
+        self._ends = {part: end for part, end in self._ends.items() if part not in parts}
         times = dict.fromkeys(parts, int(since * 1000))
         with kafka_errors():
             self._consumer.assign(self._parts)
@@ -161,7 +163,7 @@ class KafkaRecordLog:
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
         return [record.value or b"" for records in polled.values() for record in records]
 
-    def is_whole(self) -> bool:
+    def list_unread(self) -> Collection[int]:
         """See ``RecordLog``; a topic that was made again, or has new partitions, is another log."""
         if self._topics.describe(self._topic) != self._described:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
@@ -170,8 +172,8 @@ class KafkaRecordLog:
         positions = self._positions()
         self._note(ends, positions)
         # New records come all the time: who waits for a moment without any may wait for ever.
-        enough, self._ends = self._ends or ends, ends
-        return all(positions[part] >= enough[part] for part in self._parts)
+        enough, self._ends = {**ends, **self._ends}, ends
+        return {part.partition for part in self._parts if positions[part] < enough[part]}
 
     def close(self) -> None:
         """See ``RecordLog``."""
@@ -237,15 +239,20 @@ def _note(error: Exception) -> None:
     log.warning("a window record was left out", extra={"reason": str(error)})
 
 
+def read_pieces(source: RecordLog) -> Iterator[WindowRecord]:
+    """What is in a log up to its present end; raises ``StreamError``."""
+    ends = 2  # of a record that was being written at the first, all pieces are there at the second
+    while ends:
+        yield from largest(source.poll(_POLL_SECONDS))
+        ends -= not source.list_unread()
+
+
 def read_windows(source: RecordLog) -> MergedWindows:
     """All window records of a log, up to its present end; raises ``StreamError``."""
-    windows, joiner = MergedWindows(), PieceJoiner()
-    while True:
-        for piece in largest(source.poll(_POLL_SECONDS)):
-            if (record := joiner.take(piece)) is not None:
-                windows.put(record)
-        if source.is_whole():
-            return windows
+    windows = MergedWindows()
+    for piece in read_pieces(source):
+        windows.put(piece)
+    return windows
 
 
 def windows_since(
@@ -259,8 +266,13 @@ def windows_since(
         begin: unix seconds. Earlier windows may be among them, out of the same records.
         topic: of the window records.
     """
-    log = KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic)
+    windows, log = (
+        EndpointWindows(endpoint),
+        KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic),
+    )
     try:
-        return read_windows(log).all(endpoint)
+        for piece in read_pieces(log):
+            windows.put(piece)
     finally:
         log.close()
+    return windows.list_between(0.0, math.inf)

@@ -4,15 +4,13 @@ The counters are the exporter's document ``/counters.json``. The topic of window
 between the offsets that it names, without a group, and changes nothing.
 """
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.windows import TOPIC
-from measures.counters import count_gains, read_document
-from measures.merging import MergedWindows
-from measures.recounting import CountDifference, differing
+from contracts.windows import TOPIC, WindowRecord
+from measures.counters import Numbers, count_gains, read_document
+from measures.recounting import CountDifference, RawMessage, differing
 from service.kafka import KafkaAddress
 from stats.reading.record_log import largest
 from stats.recounting.raw_log import KafkaRawLog, RawLog
@@ -62,22 +60,27 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
         found.why_not = "partitions were added after the counters began"
     if found.why_not:
         return found
-    shown, counted = read_document(counters), Counter[str]()
+    shown, counted = read_document(counters), Numbers()
     for partition, end in read.items():
-        # A piece by itself: other partitions have their own of the same range.
-        before, after = MergedWindows(), MergedWindows()
-        number, start = int(partition), began.get(partition, 0)
-        for message in log.messages(number, beginnings[number], end):
-            for piece in largest([message.value]):
-                after.put(piece)
-                if message.offset < start:
-                    before.put(piece)
-        counted.update(count_gains(before, after))
+        messages = log.messages(int(partition), beginnings[int(partition)], end)
+        counted.update(_count_partition(messages, began.get(partition, 0)))
     bounds = counters["overflow"] | {"forgotten": counters.get("forgotten", 0)}
     found.overflow = {what: amount for what, amount in bounds.items() if amount}
     found.numbers = len(shown.keys() | counted.keys())
     found.differences = differing(shown, counted)
     return found
+
+
+def _count_partition(messages: Iterable[RawMessage], began: int) -> Numbers:
+    """What pieces from an offset on add to those before; other partitions have their own."""
+    before, after = dict[object, WindowRecord](), dict[object, WindowRecord]()
+    for message in messages:
+        for piece in largest([message.value]):
+            key = (piece.topic_id, piece.partition, piece.start)
+            for newest in (after, before) if message.offset < began else (after,):
+                if key not in newest or newest[key].end < piece.end:
+                    newest[key] = piece
+    return count_gains(before.values(), after.values())
 
 
 def recount_counters_kafka(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from prediction_batches import batches_of, record_of
 
 from contracts.windows import WindowRecord
-from measures.dividing import COMMON, PieceJoiner, divide, join, partition_of
+from measures.dividing import COMMON, divide, join, partition_of
 
 
 def whole(seed: int, end: int = 4) -> WindowRecord:
@@ -35,28 +35,3 @@ def test_all_pieces_are_the_record_and_each_shows_its_range(seed: int, pieces: i
         assert {partition_of(name, pieces) for name in one.refusals} <= {one.piece}
     assert {one.piece for one in found if one.skipped or one.senders or one.events} == {COMMON}
     assert sorted_record(join(reversed(found))) == sorted_record(record)
-
-
-@settings(max_examples=10, deadline=None)
-@given(data=st.data())
-def test_records_are_whole_once_all_their_pieces_of_one_division_came(data: st.DataObject) -> None:
-    record = whole(1)
-    four, six = divide(record, 4), divide(record, 6)
-    lost = data.draw(st.integers(0, 3))
-    joiner = PieceJoiner()
-    for piece in data.draw(st.permutations(four[:lost] + four[lost + 1 :])):
-        assert joiner.take(piece) is None
-    *first, last = data.draw(st.permutations(six))
-    assert [joiner.take(piece) for piece in first] == [None] * 5
-    found = joiner.take(last)
-    assert found is not None
-    assert sorted_record(found) == sorted_record(record)
-
-
-def test_older_pieces_go_once_a_record_is_whole() -> None:
-    joiner = PieceJoiner()
-    for end in range(1, 20):
-        assert joiner.take(divide(whole(1, end), 3)[0]) is None
-    first = divide(whole(1, 20), 3)
-    assert [joiner.take(piece) is not None for piece in first] == [False, False, True]
-    assert len(joiner) == 0

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from merged_windows import all_endpoints, all_windows
 from prediction_batches import batches_of, record_of
 
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, encode
@@ -76,7 +77,7 @@ def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) ->
     newest = windows.records()
     wanted = sums_of(RangeLedger().take(record) or _nothing() for record in newest)
     assert differences(sums_of(grown), wanted) == ()
-    found = [window for name in windows.endpoints() for window in windows.all(name)]
+    found = [window for name in all_endpoints(windows) for window in all_windows(windows, name)]
     wanted.aggregates = [aggregate for window in found for aggregate in window.aggregates]
     assert differences(sums_of(grown), wanted) == ()
 
@@ -166,6 +167,15 @@ def test_a_range_may_be_divided_anew_any_number_of_times(data: st.DataObject) ->
     assert differences(sums_of(growth for growth in growths if growth), wanted) == ()
 
 
+def test_a_range_goes_on_in_other_pieces_after_a_worker_was_killed_between_two() -> None:
+    first, last = records_of(12, (3, 6))
+    ledger = RangeLedger()
+    pieces = [*divide(first, 2), divide(last, 2)[0], *divide(last, 3)]
+    growths = [growth for piece in pieces if (growth := ledger.take(piece))]
+    wanted = sums_of([RangeLedger().take(last) or _nothing()])
+    assert differences(sums_of(growths), wanted) == ()
+
+
 def test_a_complete_range_does_not_count_again_in_other_pieces() -> None:
     (complete,) = records_of(13, (RANGE_MESSAGES,))
     ledger = RangeLedger()
@@ -173,7 +183,7 @@ def test_a_complete_range_does_not_count_again_in_other_pieces() -> None:
     assert [ledger.take(piece) for piece in divide(complete, 4)] == [None] * 4
 
 
-def test_what_is_known_waits_for_the_piece_that_lags() -> None:
+def test_the_first_piece_tells_how_far_all_was_folded() -> None:
     first, second = records_of(14, (3, 4))
     ledger = RangeLedger()
     for piece in [*divide(first, 2), divide(second, 2)[1]]:
@@ -181,21 +191,6 @@ def test_what_is_known_waits_for_the_piece_that_lags() -> None:
     assert ledger.known_through() == first.through
     ledger.take(divide(second, 2)[0])
     assert ledger.known_through() == second.through
-
-
-def test_what_is_known_waits_for_pieces_that_were_added_and_not_for_those_that_are_gone() -> None:
-    (first,), (second,), (third,) = (
-        records_of(15, (3,), start=start * RANGE_MESSAGES) for start in (0, 2, 4)
-    )
-    ledger = RangeLedger()
-    for piece in [*divide(first, 2), *divide(second, 3)[:2]]:
-        ledger.take(piece)
-    assert ledger.known_through() == first.through
-    ledger.take(divide(second, 3)[2])
-    assert ledger.known_through() == second.through
-    for piece in divide(third, 2):
-        ledger.take(piece)
-    assert ledger.known_through() == third.through
 
 
 def _nothing() -> Growth:

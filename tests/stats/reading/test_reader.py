@@ -1,5 +1,6 @@
 """What the controller is told of windows, and when it is told that nobody knows."""
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ class FakeLog:
 
     messages: list[bytes] = field(default_factory=list)
     error: Exception | None = None
-    complete: bool = True
+    unread: set[int] = field(default_factory=set)
     stalled: bool = False
     partitions: int = 1
     rewound: list[tuple[set[int], float, set[int]]] = field(default_factory=list)
@@ -72,11 +73,11 @@ class FakeLog:
     ) -> None:
         self.rewound.append((set(partitions), since, set(keep)))
 
-    def is_whole(self) -> bool:
+    def list_unread(self) -> set[int]:
         self.asked.release()
         if self.stalled:
             raise StalledError("records wait, and none was read")
-        return self.complete
+        return self.unread
 
     def close(self) -> None:
         self.closed.set()
@@ -253,11 +254,11 @@ def test_windows_are_closed_up_to_when_it_says_so(
 
 def test_nothing_is_known_before_all_was_read(world: World) -> None:
     assert world.counts() is None
-    world.log.complete = False
+    world.log.unread = {COMMON}
     world.reader.start()
     world.read(record(0, (9_980, 3)))
     assert world.counts() is None
-    world.log.complete = True
+    world.log.unread = set()
     world.read()
     world.until(lambda: world.counts() == [(9_980, 3)])
 
@@ -266,7 +267,7 @@ def test_a_silent_kafka_means_unknown_and_not_no_traffic(world: World) -> None:
     world.reader.start()
     world.read(record(0, (9_980, 3)))
     world.until(lambda: world.counts() is not None)
-    world.log.complete = False
+    world.log.unread = {COMMON}
     world.now += PACE.answer_seconds + PACE.check_seconds + 1.0
     assert world.counts() is None
 
@@ -301,11 +302,11 @@ def test_after_a_fault_of_ours_nothing_is_known_until_all_was_read_again(
     world.reader.start()
     world.read(record(0, (9_980, 3)))
     world.until(lambda: world.counts() is not None)
-    broken, world.log = world.log, FakeLog(complete=False)
+    broken, world.log = world.log, FakeLog(unread={COMMON})
     broken.error = ArithmeticError("nothing that the reader knows how to survive")
     assert broken.closed.wait(60)
     world.until(lambda: world.counts() is None)
-    world.log.complete = True
+    world.log.unread = set()
     world.read(record(0, (9_980, 7)))
     world.until(lambda: world.counts() == [(9_980, 7)])
     assert "it begins again" in caplog.text
@@ -444,20 +445,81 @@ def test_a_topic_that_was_made_again_with_fewer_partitions_is_read(world: World)
     world.until(lambda: world.counts() == [(9_980, 4)])
 
 
+def names_in(partition: int, number: int) -> list[str]:
+    """Endpoints that lie in a partition of eight, which is not the one of "e"."""
+    names = (f"other-{n}" for n in range(1000))
+    return [name for name in names if partition_of(name, 8) == partition][:number]
+
+
 def test_endpoints_that_are_asked_for_one_by_one_never_keep_it_from_the_end(world: World) -> None:
     world.log.partitions = 8
     world.reader.start()
     world.read(*pieces_of(record(0, (9_980, 3))))
-    world.log.complete = False
-    for number in range(4):
-        world.reader.windows(f"other-{number}", 0.0)
+    world.log.unread = {5}
+    others = names_in(5, 4)
+    for other in others:
+        world.reader.windows(other, 0.0)
         world.read()
     assert len(world.log.rewound) == 2
-    world.log.complete = True
+    world.log.unread = set()
     world.read()
     world.until(lambda: len(world.log.rewound) == 3)
     world.read()
-    world.until(lambda: world.reader.windows("other-3", 0.0) == ())
+    world.until(lambda: world.reader.windows(others[-1], 0.0) == ())
+
+
+def test_a_partition_that_is_read_again_for_long_holds_no_endpoint_of_another(
+    world: World,
+) -> None:
+    world.log.partitions = 8
+    mine = partition_of("e", 8)
+    (slow,), (quick,) = names_in(5, 1), names_in(6, 1)
+    assert len({COMMON, mine, 5, 6}) == 4
+    world.reader.start()
+    world.log.unread = {5}
+    world.reader.windows(slow, 0.0)
+    world.read(*pieces_of(record(0, (9_980, 3))))
+    world.reader.windows(quick, 0.0)
+    for _ in range(10):  # longer than an answer may take
+        world.read()
+    assert world.now > NOW + 2 * PACE.answer_seconds
+    assert world.counts() == [(9_980, 3)]
+    assert world.reader.windows(quick, 0.0) == ()
+    assert world.reader.windows(slow, 0.0) is None
+
+
+def test_what_is_known_stays_so_while_the_first_partition_is_read_again(world: World) -> None:
+    world.log.partitions = 8
+    (common,) = names_in(COMMON, 1)
+    world.reader.start()
+    world.read(*pieces_of(record(0, (9_980, 3))))
+    world.log.unread = {COMMON}
+    world.reader.windows(common, 0.0)
+    for _ in range(10):
+        world.read()
+    assert world.counts() == [(9_980, 3)]
+
+
+def undivided(message: bytes) -> bytes:
+    """As release 0.1.0 wrote it."""
+    found = json.loads(message)
+    del found["piece"], found["pieces"]
+    return json.dumps(found | {"schema_version": 1}).encode()
+
+
+def test_records_of_an_older_release_are_read_wherever_they_lie(world: World) -> None:
+    world.log = log = DividedLog(partitions=8)
+    for partition in range(2):
+        written = undivided(record(0, (9_980, 3), partition=partition))
+        log.kept.setdefault(partition, []).append(written)
+    assert partition_of("e", 8) > 1
+    world.reader.start()
+    world.read()
+    world.until(lambda: world.counts() is not None)
+    assert world.counts() == [(9_980, 6)]
+    log.write(record(0, (9_980, 5), partition=1, end=2), 8)  # the range goes on, divided
+    world.read()
+    world.until(lambda: world.counts() == [(9_980, 8)])
 
 
 def test_pieces_of_others_are_read_without_a_pause(world: World) -> None:

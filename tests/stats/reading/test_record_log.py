@@ -12,6 +12,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_proxy import FAULTS, KafkaProxy
+from merged_windows import all_windows
 from own_servers import KafkaProcess
 from prediction_batches import batch_of, record_of
 from waiting import until
@@ -61,7 +62,7 @@ def read_all(log: KafkaRecordLog) -> list[bytes]:
     messages: list[bytes] = []
     while True:
         messages += log.poll(0.2)
-        if log.is_whole():
+        if not log.list_unread():
             return messages
 
 
@@ -146,7 +147,7 @@ def test_after_partitions_were_added_each_range_is_whole_again_and_counted_once(
     log = KafkaRecordLog(address, 0.0, topic.name)
     merged = read_windows(log)
     log.close()
-    assert attempts(merged.all("sentiment")) == attempts(written)
+    assert attempts(all_windows(merged, "sentiment")) == attempts(written)
     assert [one.start for one in merged.records()] == [0, 64, 128]
 
 
@@ -182,14 +183,14 @@ def test_no_topic_is_told_apart_from_no_kafka(address: KafkaAddress) -> None:
 def ask_on(log: KafkaRecordLog) -> NoReturn:
     """Asks again and again, and never polls."""
     while True:
-        log.is_whole()
+        log.list_unread()
 
 
 def test_records_that_wait_and_are_never_read_end_the_connection(
     address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
     log = KafkaRecordLog(address, 0.0, topic.name, stall_seconds=0.5)
-    assert log.is_whole()
+    assert not log.list_unread()
     sink.write([record(64 * n, partition=n) for n in range(3)])
     with pytest.raises(StalledError, match="wait, and none was read"):
         ask_on(log)
@@ -206,7 +207,7 @@ def test_a_topic_made_again_is_noticed(
     admin.close()
     KafkaRecordSink(address, topic).close()
     with pytest.raises(LogReplacedError):
-        log.is_whole()
+        log.list_unread()
     log.close()
 
 
@@ -274,7 +275,7 @@ def test_whatever_answers_in_the_place_of_kafka_is_kafka_that_is_away(
         lambda: writer.write([record(192)]),
         lambda: topics.describe(topic.name),
         lambda: topics.spans(topic.name, [0, 1, 2]),
-        log.is_whole,
+        log.list_unread,
         lambda: Topics(hasty),
         lambda: KafkaRecordLog(hasty, 0.0, topic.name),
     ]
