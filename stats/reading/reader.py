@@ -100,10 +100,8 @@ class WindowsReader:
         self._had_all = False  # that the first partition had; the reading thread's
         # Into how many pieces ranges were divided -> newest, unix seconds; the reading thread's.
         self._divisions: dict[int, float] = {}
-        self._counting = (
-            clock(),
-            CountingStatus(),
-        )  # what was known of counting, and when; set whole
+        # What was known of counting, and when; set whole.
+        self._counting = (clock(), CountingStatus())
         self._never_folded = False  # there is no topic of window records; the reading thread's
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windows-reader", daemon=True)
