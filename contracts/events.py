@@ -239,14 +239,14 @@ def decode(message: bytes) -> EventBatch:
     return decode_with(_decoder, message)
 
 
-def check_schema(found: int, known: int) -> None:
-    """Refuses a message of another schema than the one that this program knows.
+def check_schema(found: int, *known: int) -> None:
+    """Refuses a message of another schema than those that this program knows, the newest last.
 
     Raises:
         UnknownSchemaError: it is of another.
     """
-    if found != known:
-        raise UnknownSchemaError(f"schema version {found} is not known, only {known}")
+    if found not in known:
+        raise UnknownSchemaError(f"schema version {found} is not known, only {known[-1]}")
 
 
 def decode_with(decoder: msgspec.json.Decoder[_Decoded], message: bytes) -> _Decoded:

@@ -4,8 +4,10 @@ A range of a partition of ``headrace.predictions`` starts at a multiple of ``RAN
 record holds an aggregate for every (endpoint, package, arm, window of event time) in it and is
 rewritten from the range's start as the range grows. Readers keep, per (topic id, partition, start),
 the record with the largest end; records of different ranges add. So a record is a function of the
-log, and repeats, late writers and crashes do no harm. A gateway that got no answer from Kafka may
-write a message twice: the copy is told by its number, however far away (``measures.sequences``).
+log, and repeats, late writers and crashes do no harm. It is divided by endpoint into pieces, one
+for every partition of the topic, so that each partition by itself has every range
+(``measures.dividing``). A gateway that got no answer from Kafka may write a message twice: the copy
+is told by its number, however far away (``measures.sequences``).
 
 All counts are integers, sums included, so that adding in any order gives the same number.
 """
@@ -19,7 +21,7 @@ from contracts.endpoint import Arm
 from contracts.events import StatisticSpec, check_schema, decode_with
 
 TOPIC = "headrace.windows"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 1, of release 0.1.0, did not divide records: they are one piece
 RANGE_MESSAGES = 64  # messages, each of many events; a constant of the topic
 # Before a range's start: in them a truth that was told before is looked for.
 LOOKBACK_MESSAGES = 256
@@ -240,6 +242,8 @@ class WindowRecord(msgspec.Struct):
     window_seconds: int = WINDOW_SECONDS
     senders: dict[str, Sender] = {}  # by the name of a gateway's start
     feedback_repeated: int = 0  # texts whose truth was told before
+    piece: int = 0  # of ``pieces`` that the range's record is divided into
+    pieces: int = 1
     schema_version: int = SCHEMA_VERSION
     revision: int = REVISION
 
@@ -256,11 +260,13 @@ class RangeHead(msgspec.Struct, frozen=True):
     start: int
     end: int
     schema_version: int
+    piece: int = 0
+    pieces: int = 1
 
     @property
-    def key(self) -> tuple[str, int, int]:
-        """The range."""
-        return self.topic_id, self.partition, self.start
+    def key(self) -> tuple[str, int, int, int, int]:
+        """The range, and which piece of its record."""
+        return self.topic_id, self.partition, self.start, self.piece, self.pieces
 
 
 _head_decoder = msgspec.json.Decoder(RangeHead)
@@ -274,7 +280,7 @@ def encode(record: WindowRecord) -> bytes:
 def head(message: bytes) -> RangeHead:
     """The range of a record, many times faster than the record; raises as ``decode``."""
     found = decode_with(_head_decoder, message)
-    check_schema(found.schema_version, SCHEMA_VERSION)
+    check_schema(found.schema_version, 1, SCHEMA_VERSION)
     return found
 
 

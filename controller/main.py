@@ -144,7 +144,7 @@ def main() -> int:
         REGISTRY.register(RolloutCollector(endpoints.list))
         pages.serve(settings.metrics_host, settings.metrics_port, {"/livez": loops.fault})
     statistics = WindowsReader(
-        lambda since: KafkaRecordLog(kafka, since, settings.windows_topic),
+        lambda: KafkaRecordLog(kafka, None, settings.windows_topic),
         KafkaEventLogEnds(kafka, settings.predictions_topic),
         clock=clock,
     )

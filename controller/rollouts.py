@@ -45,8 +45,8 @@ class Statistics(Protocol):
         """Closed windows, oldest first; None while they can't be known."""
         ...
 
-    def closed_through(self, lateness_seconds: float) -> float:
-        """The latest end of closed windows, unix seconds; waits for nothing."""
+    def closed_through(self, endpoint: str, lateness_seconds: float) -> float:
+        """The latest end of its closed windows, unix seconds; waits for nothing."""
         ...
 
     def counting(self) -> CountingStatus:
@@ -63,7 +63,7 @@ class JoinedRollouts:
 
     def closed_through(self, endpoint: ModelEndpoint) -> float:
         """The latest end of windows that can be judged now, unix seconds; waits for nothing."""
-        return self._statistics.closed_through(_lateness_seconds(endpoint))
+        return self._statistics.closed_through(endpoint.name, _lateness_seconds(endpoint))
 
     def advance(self, endpoint: ModelEndpoint, around: Surroundings, now: float) -> ModelEndpoint:
         """The endpoint with its next status, and without the commands that were answered."""

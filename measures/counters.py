@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from contracts.windows import OwnCounts, WindowAggregate
-from measures.merging import MergedWindows
+from contracts.windows import OwnCounts, WindowAggregate, WindowRecord
 from measures.recounting import flatten, own_numbers
 
 Numbers = Counter[str]  # where -> count
@@ -25,10 +24,10 @@ _SAME = (
 _NOT_COUNTS = {"endpoint", "version", "arm", "touched"}
 
 
-def count_gains(before: MergedWindows, after: MergedWindows) -> Numbers:
-    """What the windows hold beyond those before, by where the exporter says it."""
-    found = _of_windows(after)
-    found.subtract(_of_windows(before))
+def count_gains(before: Iterable[WindowRecord], after: Iterable[WindowRecord]) -> Numbers:
+    """What records hold beyond those before, by where the exporter says it."""
+    found = _of_records(after)
+    found.subtract(_of_records(before))
     return found
 
 
@@ -53,17 +52,15 @@ def read_document(counters: Mapping[str, Any]) -> Numbers:
     return found
 
 
-def _of_windows(windows: MergedWindows) -> Numbers:
+def _of_records(records: Iterable[WindowRecord]) -> Numbers:
     found: Numbers = Counter()
-    for record in windows.records():
+    for record in records:
         found["skipped"] += record.skipped
         found["copies"] += record.copies
         found["mistimed"] += record.mistimed
         _add(found, flatten("refusals", record.refusals))
-    for endpoint in windows.endpoints():
-        for window in windows.all(endpoint):
-            for aggregate in window.aggregates:
-                _aggregate(found, aggregate)
+        for aggregate in record.aggregates:
+            _aggregate(found, aggregate)
     return found
 
 

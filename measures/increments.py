@@ -1,18 +1,19 @@
 """What a window record adds to those before it: the growth of its range, exactly.
 
-A range's record is rewritten as the range grows,
-so that counters may add only ``new - old``; and a range that is complete never grows again, so that
-its aggregates need not be kept. Then the sum of all growths is what the merged windows hold, in the
-memory of the ranges that are still open. Pure; it knows no clock and no Kafka.
+A range's record, or a piece of it, is rewritten as the range grows, so that counters may add only
+``new - old``; and a range that is complete never grows again, so that its aggregates need not be
+kept. Then the sum of all growths is what the merged windows hold, in the memory of the ranges that
+are still open. Pure; it knows no clock and no Kafka.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from contracts.windows import RANGE_MESSAGES, OwnCounts, WindowAggregate, WindowRecord
+from measures.dividing import COMMON, divide, join
 from measures.own_statistics import declaration_of
 from measures.watermark import Watermark
 
@@ -45,13 +46,12 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class _KnownRange:
-    end: int
     seen: float  # largest time in it, unix seconds
-    record: WindowRecord | None  # None: complete, or too old to grow
+    records: Mapping[int, WindowRecord]  # by piece; none: all are complete
 
 
 class RangeLedger:
-    """Which ranges are known, and how far each had grown."""
+    """Which ranges are known, and how far each piece of each had grown."""
 
     def __init__(self) -> None:
         self._held: dict[_Key, _KnownRange] = {}
@@ -60,20 +60,34 @@ class RangeLedger:
         self._horizon = 0.0
 
     def take(self, record: WindowRecord) -> Growth | None:
-        """What the record adds; None if a record of at least its end is known, or was."""
+        """What a piece adds; None if one of at least its end is known, or was.
+
+        A range that is complete in all its pieces does not count again in others, which are made
+        of it if partitions are added; one that still grows goes on in them. Or in fewer, if its
+        next worker does not know of new partitions yet, or the topic was made again.
+        """
         key = (record.topic_id, record.partition, record.start)
         held = self._held.get(key)
-        if held is not None and (held.end >= record.end or held.record is None):
+        known = {} if held is None else held.records
+        if any(one.pieces != record.pieces for one in known.values()):
+            known = _divide_again(known.values(), record.pieces)
+        old = known.get(record.piece)
+        if (held is not None and not known) or (old is not None and old.end >= record.end):
             return None
         seen, log = max(record.through, record.newest), (record.topic_id, record.partition)
         newest = self._newest.get(log, -1)
         if held is None and seen < self._horizon and record.start < newest:
             return None  # folded again after it was forgotten: nobody knows what is new in it
         self._newest[log] = max(newest, record.start)
-        complete = record.end - record.start >= RANGE_MESSAGES
-        self._held[key] = _KnownRange(record.end, seen, None if complete else record)
-        self._watermark.take(record.topic_id, record.partition, record.through)
-        return growth(None if held is None else held.record, record)
+        records = {**known, record.piece: record}
+        complete = [one for one in records.values() if one.end - one.start >= RANGE_MESSAGES]
+        self._held[key] = _KnownRange(
+            max(seen, held.seen if held else seen),
+            {} if len(complete) == record.pieces else records,
+        )
+        if record.piece == COMMON:
+            self._watermark.take(*log, record.through)
+        return growth(old, record)
 
     def forget_before(self, time: float) -> None:
         """Drops what is known of ranges whose messages and events are all older, unix seconds.
@@ -89,11 +103,22 @@ class RangeLedger:
         self._watermark.forget_before(time)
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
+        """The time up to which every partition has been folded: see ``Watermark.known_until``.
+
+        By the first pieces: the others are written with them.
+        """
         return self._watermark.known_until()
 
     def __len__(self) -> int:
         return len(self._held)
+
+
+def _divide_again(known: Collection[WindowRecord], pieces: int) -> Mapping[int, WindowRecord]:
+    """What is known of a range, as if it had been divided into that many pieces."""
+    # At the same end there may be a piece that never came.
+    whole = join(known)
+    before = msgspec.structs.replace(whole, end=max(one.end for one in known) - 1)
+    return dict(enumerate(divide(before, pieces)))
 
 
 def growth(old: WindowRecord | None, new: WindowRecord) -> Growth:

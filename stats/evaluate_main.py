@@ -25,17 +25,16 @@ from service.cluster.errors import AccessError
 from service.flags import option
 from service.kafka import KafkaAddress, KafkaLoginError
 from stats.evaluation.app import application
-from stats.evaluation.calibration_store import CalibrationFile, CalibrationStore, NoCalibrationStore
+from stats.evaluation.calibration_store import CalibrationFile
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
 from stats.evaluation.references import StoredReferences
 from stats.evaluation.sharding import Shard
 from stats.evaluation.totals import SeriesLimits
-from stats.reading import reports
-from stats.reading.endpoints import open_endpoints, open_whole_status
+from stats.reading.endpoints import open_endpoints, open_reports, open_whole_status
 from stats.reading.published import KafkaEventLogEnds
-from stats.reading.record_log import KafkaWindowLog
+from stats.reading.record_log import LAST_RECORDS, KafkaRecordLog
 from stats.ui.app import router
 from stats.ui.shards import Shards
 from stats.ui.view import Links
@@ -117,7 +116,7 @@ def main() -> int:
     try:
         endpoints = open_endpoints(settings.endpoints, os.environ)
         whole_of = open_whole_status(settings.endpoints, os.environ)
-        loaders = reports.open_reports(settings.reports, os.environ)
+        loaders = open_reports(settings.reports, os.environ)
         address = KafkaAddress.of(
             settings.kafka_bootstrap,
             login=settings.kafka_login,
@@ -200,9 +199,8 @@ def _evaluator(
         calibration_seconds=settings.calibration_hours * 3600,
         week=week,
     )
-    calibrations: CalibrationStore = NoCalibrationStore()
-    if settings.state_dir:
-        calibrations = CalibrationFile(Path(settings.state_dir) / _CALIBRATIONS)
+    folder = Path(settings.state_dir) if settings.state_dir else None
+    calibrations = CalibrationFile(folder and folder / _CALIBRATIONS)
     kept = calibrations.load()
     # Of endpoints that were another shard's until now. What lies here is what was learnt here last.
     learnt = {**(shards.read_learnt() if shards is not None else {}), **kept}
@@ -212,7 +210,9 @@ def _evaluator(
     most = SeriesLimits(settings.most_arms, settings.most_versions)
     return Evaluator(
         Evaluation(references, drift, pace, learnt, most=most),
-        lambda since: KafkaWindowLog(address, since, settings.windows_topic),
+        lambda since: KafkaRecordLog(
+            address, since, settings.windows_topic, last_records=LAST_RECORDS
+        ),
         KafkaEventLogEnds(address, settings.predictions_topic),
         endpoints,
         calibrations,

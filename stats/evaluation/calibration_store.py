@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from service import durable
 
@@ -17,37 +17,16 @@ log = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 
 
-class CalibrationStore(Protocol):
-    """Where calibrations are kept."""
-
-    def load(self) -> Mapping[str, Any]:
-        """What was saved last; nothing if that can't be read."""
-        ...
-
-    def save(self, calibrations: Mapping[str, Any]) -> None:
-        """Keeps it whole or not at all; a failure is logged, for nobody waits for it."""
-        ...
-
-
-class NoCalibrationStore:
-    """Keeps nothing."""
-
-    def load(self) -> Mapping[str, Any]:
-        """Nothing."""
-        return {}
-
-    def save(self, calibrations: Mapping[str, Any]) -> None:
-        """Does nothing."""
-
-
 class CalibrationFile:
-    """One JSON file."""
+    """One JSON file; without a path nothing is kept."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def load(self) -> Mapping[str, Any]:
-        """See ``LearntStatistic``."""
+        """What was saved last; nothing if that can't be read."""
+        if self._path is None:
+            return {}
         try:
             found = json.loads(self._path.read_bytes())
             if found["schema_version"] != SCHEMA_VERSION:
@@ -63,7 +42,9 @@ class CalibrationFile:
             return {}
 
     def save(self, calibrations: Mapping[str, Any]) -> None:
-        """See ``LearntStatistic``."""
+        """Keeps it whole or not at all; a failure is logged, for nobody waits for it."""
+        if self._path is None:
+            return
         document = {"schema_version": SCHEMA_VERSION, "versions": dict(calibrations)}
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from measures.counting import CountingState, CountingStatus
 from measures.losses import MessageLosses
 from service.kafka import StreamError, TopicMissingError
 from stats.evaluation.board import Board
-from stats.evaluation.calibration_store import CalibrationStore
+from stats.evaluation.calibration_store import CalibrationFile
 from stats.evaluation.evaluation import Evaluation
 from stats.evaluation.exposition import ExpositionSnapshot, RoleHealth, families
 from stats.evaluation.sharding import Shard
@@ -77,7 +77,7 @@ class Evaluator:
         connect: Callable[[float], WindowLog],
         published: EventLogEnds,
         endpoints: Callable[[], Sequence[ModelEndpoint]],
-        calibrations: CalibrationStore,
+        calibrations: CalibrationFile,
         *,
         false_alarm_seconds: float,
         shard: Shard = Shard(),  # noqa: B008 - it is frozen
@@ -257,9 +257,9 @@ class Evaluator:
                 now = self._clock()
                 if now >= check_at:
                     check_at = now + self._pace.check_seconds
-                    whole = source.is_whole()
+                    unread = source.list_unread()
                     self._note_answer(now)
-                    if whole:
+                    if not unread:
                         had_all, self._whole_at = True, now
                         self._begin(source.progress())
                 self._look()

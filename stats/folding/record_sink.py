@@ -11,10 +11,13 @@ from typing import Protocol
 from kafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
 from contracts.windows import WindowRecord, encode
+from measures.dividing import divide
 from service.kafka import KafkaAddress, KafkaAwayError, Topic, Topics, close, kafka_errors, producer
 from stats.errors import RecordTooLargeError
 
 MAX_RECORD_BYTES = 8_000_000  # of a window record, in the topic that is made for them
+
+_METADATA_MS = 5000  # added partitions are known after this time
 
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
@@ -39,29 +42,30 @@ class KafkaRecordSink:
 
     def __init__(self, address: KafkaAddress, topic: Topic) -> None:
         """Connects; raises ``KafkaAwayError``."""
-        with closing(Topics(address)) as topics:
-            topics.ensure(topic)
-            _, self._partitions = topics.describe(topic.name)
         self._topic = topic
         self._seconds = address.request_seconds * 2
+        with closing(Topics(address)) as topics:
+            topics.ensure(topic)
         self._producer = producer(
             address,
             max_request_bytes=topic.max_message_bytes or MAX_RECORD_BYTES,
             delivery_seconds=self._seconds,
             max_block_ms=address.request_ms,
+            metadata_max_age_ms=_METADATA_MS,
         )
 
     def write(self, records: Sequence[WindowRecord]) -> None:
-        """See ``RecordSink``. All records of one partition of events go to one partition."""
+        """See ``RecordSink``. Each record goes to all partitions that are known, in pieces."""
         try:
             with kafka_errors():
+                # As the client knows them, which takes no other number.
+                partitions = sorted(self._producer.partitions_for(self._topic.name))
                 sent = [
-                    self._producer.send(
-                        self._topic.name,
-                        value=encode(record),
-                        partition=self._partitions[record.partition % len(self._partitions)],
-                    )
+                    self._producer.send(self._topic.name, encode(piece), partition=number)
                     for record in records
+                    for number, piece in zip(
+                        partitions, divide(record, len(partitions)), strict=True
+                    )
                 ]
                 for future in sent:
                     future.get(self._seconds + 1.0)

@@ -1,6 +1,6 @@
-"""The endpoints as they are stored now, in a folder or in a cluster. It never writes.
+"""Endpoints and loaders' reports as they are now, in a folder or in a cluster. It never writes.
 
-All of them are followed with the summaries of their statuses. The whole status of one, for code
+All endpoints are followed with the summaries of their statuses. The whole status of one, for code
 that shows it, is read when it is asked for.
 """
 
@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from contracts.endpoint import ModelEndpoint
+from contracts.loading import LoaderReport
 from service import endpoint_records
 from service.cluster import access, endpoints
 from service.cluster.mirror import CollectionMirror
+from service.cluster.reports import ReportMirror
 from service.endpoint_records import ClusterRecords, FileRecords, Records
 from stats.reading.object_files import ObjectFiles
 
@@ -31,9 +33,27 @@ def open_endpoints(
         AccessError: no API server is known, or how to sign in.
     """
     if not access.in_cluster(flag):
-        return EndpointFiles(Path(flag).expanduser().absolute())
+        return ObjectFiles(Path(flag).expanduser().absolute(), ModelEndpoint, "an endpoint")
     found = access.open_namespace(flag, environment)
     mirror = CollectionMirror(found.client, endpoints.collection(found.name), endpoints.read)
+    mirror.start()
+    return mirror.values
+
+
+def open_reports(
+    flag: str, environment: Mapping[str, str]
+) -> Callable[[], tuple[LoaderReport, ...]]:
+    """What tells the last report of each loader; none if no place is named.
+
+    Raises:
+        AccessError: no API server is known, or how to sign in.
+    """
+    if not flag:
+        return tuple
+    if not access.in_cluster(flag):
+        return ObjectFiles(Path(flag).expanduser().absolute(), LoaderReport, "a loader's report")
+    found = access.open_namespace(flag, environment)
+    mirror = ReportMirror(found.client, found.name, costs=False)
     mirror.start()
     return mirror.values
 
@@ -76,11 +96,3 @@ def open_whole_status(flag: str, environment: Mapping[str, str]) -> WholeStatus:
         return WholeStatus(FileRecords(Path(flag).expanduser().absolute()))
     found = access.open_namespace(flag, environment)
     return WholeStatus(ClusterRecords(found.client, found.name))
-
-
-class EndpointFiles(ObjectFiles[ModelEndpoint]):
-    """One JSON file an endpoint. Threads may share it."""
-
-    def __init__(self, folder: Path) -> None:
-        """Takes a folder that need not exist yet."""
-        super().__init__(folder, ModelEndpoint, "an endpoint")

@@ -1,12 +1,13 @@
-"""The topic of window records, read whole by one reader without a consumer group.
+"""The topic of window records, or partitions of it, read without a consumer group.
 
 For one thread. It commits nothing and writes nothing. Records that wait and are not read end the
 connection: the reader begins a new one.
 """
 
 import logging
+import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from kafka import TopicPartition
 
 from contracts.events import UnknownSchemaError
 from contracts.windows import TOPIC, EndpointWindow, WindowRecord, decode, head
+from measures.endpoint_windows import EndpointWindows
 from measures.merging import MergedWindows
 from service.kafka import KafkaAddress, KafkaAwayError, Topics, close, consumer, kafka_errors
 from stats.errors import LogReplacedError
@@ -24,7 +26,9 @@ log = logging.getLogger(__name__)
 
 _POLL_RECORDS = 500
 _POLL_SECONDS = 0.5
-LAST_RECORDS = 1000  # of a partition, however old they are
+# Of a partition, however old they are: of every partition of the events. A range that was begun
+# days ago may grow on, and only who knows its last record knows what is new.
+LAST_RECORDS = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +52,11 @@ class RecordLog(Protocol):
     def poll(self, seconds: float) -> Sequence[bytes]:
         """The next messages, none within ``seconds``. Kafka being away is none too: see below."""
 
-    def is_whole(self) -> bool:
+    def list_unread(self) -> Collection[int]:
         """Asks Kafka how much there is; raises if nobody answers, or if what waits is not read.
 
-        True if all was polled that there was at the question before this one, or that there is now.
+        The partitions of which not all was polled that there was at the question before this one,
+        or, without one, that there is now.
         """
 
     def close(self) -> None:
@@ -65,24 +70,42 @@ class WindowLog(RecordLog, Protocol):
         """Up to the last poll; asks nobody. Raises ``StreamError``."""
 
 
+class PartitionLog(RecordLog, Protocol):
+    """``RecordLog`` of some partitions."""
+
+    @property
+    def partitions(self) -> int:
+        """How many the topic has; another number is another log."""
+
+    def rewind(
+        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
+    ) -> None:
+        """Reads these from the first records of this unix time or later; others only if kept."""
+
+
 class KafkaRecordLog:
-    """The real one: all partitions, from a time onwards."""
+    """The real one: all partitions from a time onwards, or those that are asked for."""
 
     def __init__(
         self,
         address: KafkaAddress,
-        since: float,
+        since: float | None,
         topic: str = TOPIC,
         *,
+        last_records: int = 0,
         stall_seconds: float = STALL_SECONDS,
     ) -> None:
         """Connects, and goes to the first records that were written at ``since`` or later.
+
+        Without ``since``, ``rewind`` says what to read before anything else. ``last_records`` of
+        each partition are read however old they are.
 
         Raises:
             TopicMissingError: nothing was ever folded.
             KafkaAwayError: Kafka can't be reached.
         """
         self._timeout_ms = address.request_ms
+        self._last_records = last_records
         self._stall_seconds = stall_seconds
         self._stall = Stall()
         self._ends: dict[TopicPartition, int] = {}
@@ -90,7 +113,7 @@ class KafkaRecordLog:
         self._topics = Topics(address)
         try:
             self._described = self._topics.describe(topic)
-            self._parts = [TopicPartition(topic, number) for number in self._described[1]]
+            self._parts: list[TopicPartition] = []
             self._consumer = consumer(
                 address,
                 auto_offset_reset="earliest",
@@ -102,10 +125,37 @@ class KafkaRecordLog:
             self._topics.close()
             raise
         try:
-            self._go_to(since)
+            if since is not None:
+                self.rewind(self._described[1], since)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def partitions(self) -> int:
+        """See ``PartitionLog``."""
+        return len(self._described[1])
+
+    def rewind(
+        self, partitions: Collection[int], since: float, *, keep: Collection[int] = ()
+    ) -> None:
+        """See ``PartitionLog``."""
+        parts = [TopicPartition(self._topic, number) for number in partitions]
+        kept = [part for part in self._parts if part.partition in keep]
+        self._parts = sorted({*kept, *parts})
+        self._ends = {part: end for part, end in self._ends.items() if part not in parts}
+        times = dict.fromkeys(parts, int(since * 1000))
+        with kafka_errors():
+            self._consumer.assign(self._parts)
+            if not parts:
+                return
+            found = self._consumer.offsets_for_times(times, timeout_ms=self._timeout_ms)
+            begins = self._consumer.beginning_offsets(parts, timeout_ms=self._timeout_ms)
+            ends = self._consumer.end_offsets(parts, timeout_ms=self._timeout_ms)
+            for part in parts:
+                place = ends[part] if found.get(part) is None else found[part].offset
+                last = max(begins[part], ends[part] - self._last_records)
+                self._consumer.seek(part, min(place, last))
 
     def poll(self, seconds: float) -> Sequence[bytes]:
         """See ``RecordLog``."""
@@ -113,7 +163,7 @@ class KafkaRecordLog:
             polled = self._consumer.poll(timeout_ms=int(seconds * 1000))
         return [record.value or b"" for records in polled.values() for record in records]
 
-    def is_whole(self) -> bool:
+    def list_unread(self) -> Collection[int]:
         """See ``RecordLog``; a topic that was made again, or has new partitions, is another log."""
         if self._topics.describe(self._topic) != self._described:
             raise LogReplacedError(f"topic {self._topic} is not what it was")
@@ -122,13 +172,21 @@ class KafkaRecordLog:
         positions = self._positions()
         self._note(ends, positions)
         # New records come all the time: who waits for a moment without any may wait for ever.
-        enough, self._ends = self._ends or ends, ends
-        return all(positions[part] >= enough[part] for part in self._parts)
+        enough, self._ends = {**ends, **self._ends}, ends
+        return {part.partition for part in self._parts if positions[part] < enough[part]}
 
     def close(self) -> None:
         """See ``RecordLog``."""
         close(self._consumer)
         self._topics.close()
+
+    def progress(self) -> ReadProgress:
+        """See ``WindowLog``."""
+        positions = self._positions()
+        lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
+        return ReadProgress(
+            self._described[0], {part.partition: at for part, at in positions.items()}, lag
+        )
 
     def _positions(self) -> dict[TopicPartition, int]:
         """Where the next records are; raises ``KafkaAwayError`` where that can't be found out."""
@@ -153,48 +211,13 @@ class KafkaRecordLog:
         self._stall = look_on(self._stall, look, now)
         self._stall.check(now, self._stall_seconds)
 
-    def _go_to(self, since: float) -> None:
-        times = dict.fromkeys(self._parts, int(since * 1000))
-        with kafka_errors():
-            self._consumer.assign(self._parts)
-            found = self._consumer.offsets_for_times(times, timeout_ms=self._timeout_ms)
-            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
-            for part in self._parts:
-                place = found.get(part)
-                self._consumer.seek(part, ends[part] if place is None else place.offset)
-
-
-class KafkaWindowLog(KafkaRecordLog):
-    """The real one: records from a time onwards, and the last ones of each partition at least.
-
-    A range that was begun days ago may grow on: only who knows its last record knows what is new.
-    """
-
-    def progress(self) -> ReadProgress:
-        """See ``WindowLog``."""
-        positions = self._positions()
-        lag = sum(max(0, self._ends.get(part, at) - at) for part, at in positions.items())
-        return ReadProgress(
-            self._described[0], {part.partition: at for part, at in positions.items()}, lag
-        )
-
-    def _go_to(self, since: float) -> None:
-        super()._go_to(since)
-        with kafka_errors():
-            begins = self._consumer.beginning_offsets(self._parts, timeout_ms=self._timeout_ms)
-            ends = self._consumer.end_offsets(self._parts, timeout_ms=self._timeout_ms)
-            for part in self._parts:
-                at = self._consumer.position(part, timeout_ms=self._timeout_ms)
-                last = max(begins[part], ends[part] - LAST_RECORDS)
-                self._consumer.seek(part, min(at, last))
-
 
 def largest(messages: Iterable[bytes]) -> list[WindowRecord]:
-    """The record of the largest end of each range; what is no record is told and left out.
+    """The piece of the largest end of each range; what is no record is told and left out.
 
     Only these are worth decoding: while a range grows, its record is written again and again.
     """
-    heads: dict[tuple[str, int, int], tuple[int, bytes]] = {}
+    heads: dict[tuple[str, int, int, int, int], tuple[int, bytes]] = {}
     for message in messages:
         try:
             found = head(message)
@@ -216,14 +239,20 @@ def _note(error: Exception) -> None:
     log.warning("a window record was left out", extra={"reason": str(error)})
 
 
+def read_pieces(source: RecordLog) -> Iterator[WindowRecord]:
+    """What is in a log up to its present end; raises ``StreamError``."""
+    ends = 2  # of a record that was being written at the first, all pieces are there at the second
+    while ends:
+        yield from largest(source.poll(_POLL_SECONDS))
+        ends -= not source.list_unread()
+
+
 def read_windows(source: RecordLog) -> MergedWindows:
     """All window records of a log, up to its present end; raises ``StreamError``."""
     windows = MergedWindows()
-    while True:
-        for record in largest(source.poll(_POLL_SECONDS)):
-            windows.put(record)
-        if source.is_whole():
-            return windows
+    for piece in read_pieces(source):
+        windows.put(piece)
+    return windows
 
 
 def windows_since(
@@ -237,8 +266,13 @@ def windows_since(
         begin: unix seconds. Earlier windows may be among them, out of the same records.
         topic: of the window records.
     """
-    log = KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic)
+    windows, log = (
+        EndpointWindows(endpoint),
+        KafkaRecordLog(KafkaAddress.of(bootstrap), begin, topic),
+    )
     try:
-        return read_windows(log).all(endpoint)
+        for piece in read_pieces(log):
+            windows.put(piece)
     finally:
         log.close()
+    return windows.list_between(0.0, math.inf)

@@ -4,14 +4,13 @@ The counters are the exporter's document ``/counters.json``. The topic of window
 between the offsets that it names, without a group, and changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.windows import TOPIC
-from measures.counters import count_gains, read_document
-from measures.merging import MergedWindows
-from measures.recounting import CountDifference, differing
+from contracts.windows import TOPIC, WindowRecord
+from measures.counters import Numbers, count_gains, read_document
+from measures.recounting import CountDifference, RawMessage, differing
 from service.kafka import KafkaAddress
 from stats.reading.record_log import largest
 from stats.recounting.raw_log import KafkaRawLog, RawLog
@@ -57,22 +56,31 @@ def recount_counters(counters: Mapping[str, Any], log: RawLog) -> CounterRecount
         found.why_not = "the counters are of a topic that was deleted since"
     elif any(beginnings[int(partition)] > offset for partition, offset in began.items()):
         found.why_not = "Kafka has deleted records that came after the counters began"
+    elif began and read.keys() - began.keys():
+        found.why_not = "partitions were added after the counters began"
     if found.why_not:
         return found
-    before, after = MergedWindows(), MergedWindows()
+    shown, counted = read_document(counters), Numbers()
     for partition, end in read.items():
-        number, start = int(partition), began.get(partition, 0)
-        for message in log.messages(number, beginnings[number], end):
-            for record in largest([message.value]):
-                after.put(record)
-                if message.offset < start:
-                    before.put(record)
-    shown, counted = read_document(counters), count_gains(before, after)
+        messages = log.messages(int(partition), beginnings[int(partition)], end)
+        counted.update(_count_partition(messages, began.get(partition, 0)))
     bounds = counters["overflow"] | {"forgotten": counters.get("forgotten", 0)}
     found.overflow = {what: amount for what, amount in bounds.items() if amount}
     found.numbers = len(shown.keys() | counted.keys())
     found.differences = differing(shown, counted)
     return found
+
+
+def _count_partition(messages: Iterable[RawMessage], began: int) -> Numbers:
+    """What pieces from an offset on add to those before; other partitions have their own."""
+    before, after = dict[object, WindowRecord](), dict[object, WindowRecord]()
+    for message in messages:
+        for piece in largest([message.value]):
+            key = (piece.topic_id, piece.partition, piece.start)
+            for newest in (after, before) if message.offset < began else (after,):
+                if key not in newest or newest[key].end < piece.end:
+                    newest[key] = piece
+    return count_gains(before.values(), after.values())
 
 
 def recount_counters_kafka(

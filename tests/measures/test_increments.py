@@ -5,9 +5,11 @@ from collections.abc import Collection, Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from merged_windows import all_endpoints, all_windows
 from prediction_batches import batches_of, record_of
 
 from contracts.windows import RANGE_MESSAGES, WindowAggregate, WindowRecord, encode
+from measures.dividing import divide
 from measures.increments import Growth, RangeLedger
 from measures.merging import MergedWindows, add, merge
 from measures.recounting import differences
@@ -75,10 +77,9 @@ def test_growths_add_up_to_the_merged_windows(seed: int, data: st.DataObject) ->
     newest = windows.records()
     wanted = sums_of(RangeLedger().take(record) or _nothing() for record in newest)
     assert differences(sums_of(grown), wanted) == ()
-    found = [window for name in windows.endpoints() for window in windows.all(name)]
+    found = [window for name in all_endpoints(windows) for window in all_windows(windows, name)]
     wanted.aggregates = [aggregate for window in found for aggregate in window.aggregates]
     assert differences(sums_of(grown), wanted) == ()
-    assert ledger.known_through() == windows.known_through()
 
 
 def test_no_record_is_changed_by_what_comes_after_it() -> None:
@@ -127,6 +128,69 @@ def test_ranges_of_old_messages_that_nobody_folded_before_are_counted() -> None:
     ledger.take(old)
     ledger.forget_before(9e9)
     assert ledger.take(new) is not None
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_pieces_grow_by_what_their_record_does_also_if_partitions_are_added(
+    data: st.DataObject,
+) -> None:
+    records = records_of(12, (3, 6, 9))
+    began, grown = divide(records[0], 3), divide(records[1], 3)
+    came = data.draw(st.sets(st.integers(0, 2)))  # before the worker was killed
+    again = [piece for record in records for piece in divide(record, 5)]
+    order = data.draw(st.permutations([grown[piece] for piece in came]))
+    ledger = RangeLedger()
+    growths = [ledger.take(piece) for piece in [*began, *order, *again, *again, *grown]]
+    wanted = sums_of([RangeLedger().take(records[-1]) or _nothing()])
+    assert differences(sums_of(growth for growth in growths if growth), wanted) == ()
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_a_range_may_be_divided_anew_any_number_of_times(data: st.DataObject) -> None:
+    """By workers that know of new partitions, and ones that do not yet; read in any interleaving.
+
+    Each partition's pieces come in the order in which they were written.
+    """
+    ends = (3, 6, RANGE_MESSAGES)
+    records = records_of(12, ends)
+    divisions = data.draw(st.lists(st.integers(1, 4), min_size=3, max_size=3))
+    written = [divide(record, of) for record, of in zip(records, divisions, strict=True)]
+    if data.draw(st.booleans()):  # the last worker was killed before that was committed
+        written.append(divide(records[-1], data.draw(st.integers(1, 4))))
+    parts = [[of[n] for of in written if n < len(of)] for n in range(4)]
+    ledger, growths = RangeLedger(), []
+    while left := [part for part in parts if part]:
+        growths.append(ledger.take(data.draw(st.sampled_from(left)).pop(0)))
+    wanted = sums_of([RangeLedger().take(records[-1]) or _nothing()])
+    assert differences(sums_of(growth for growth in growths if growth), wanted) == ()
+
+
+def test_a_range_goes_on_in_other_pieces_after_a_worker_was_killed_between_two() -> None:
+    first, last = records_of(12, (3, 6))
+    ledger = RangeLedger()
+    pieces = [*divide(first, 2), divide(last, 2)[0], *divide(last, 3)]
+    growths = [growth for piece in pieces if (growth := ledger.take(piece))]
+    wanted = sums_of([RangeLedger().take(last) or _nothing()])
+    assert differences(sums_of(growths), wanted) == ()
+
+
+def test_a_complete_range_does_not_count_again_in_other_pieces() -> None:
+    (complete,) = records_of(13, (RANGE_MESSAGES,))
+    ledger = RangeLedger()
+    assert all(ledger.take(piece) is not None for piece in divide(complete, 3))
+    assert [ledger.take(piece) for piece in divide(complete, 4)] == [None] * 4
+
+
+def test_the_first_piece_tells_how_far_all_was_folded() -> None:
+    first, second = records_of(14, (3, 4))
+    ledger = RangeLedger()
+    for piece in [*divide(first, 2), divide(second, 2)[1]]:
+        ledger.take(piece)
+    assert ledger.known_through() == first.through
+    ledger.take(divide(second, 2)[0])
+    assert ledger.known_through() == second.through
 
 
 def _nothing() -> Growth:

@@ -1,11 +1,13 @@
 """Records add to the same windows, in any order, any number of times, cut anywhere."""
 
 import copy
+import pickle
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from merged_windows import all_endpoints, all_windows
 from prediction_batches import batches_of, record_of
 
 from contracts.endpoint import Arm
@@ -17,6 +19,7 @@ from contracts.windows import (
     decode,
     encode,
 )
+from measures.dividing import divide
 from measures.merging import MergedWindows, merge
 
 
@@ -29,7 +32,7 @@ def windows_of(*records: WindowRecord) -> MergedWindows:
 
 def everything(windows: MergedWindows) -> dict[str, tuple[EndpointWindow, ...]]:
     """All windows; what depends on the order of the log left out or sorted."""
-    found = {name: copy.deepcopy(windows.all(name)) for name in windows.endpoints()}
+    found = {name: copy.deepcopy(all_windows(windows, name)) for name in all_endpoints(windows)}
     for of in found.values():
         for window in of:
             for aggregate in window.aggregates:
@@ -62,29 +65,30 @@ def test_of_a_range_the_largest_end_is_all_that_counts(seed: int, order: list[in
     assert everything(windows) == everything(windows_of(record_of(batches)))
 
 
-@pytest.mark.slow
-@settings(max_examples=20)
-@given(seed=st.integers(0, 10**6), asks=st.lists(st.integers(0, 7), max_size=4))
-def test_asking_in_between_changes_no_answer(seed: int, asks: list[int]) -> None:
-    batches = batches_of(seed, 8)
-    windows = MergedWindows()
-    other = record_of(batches_of(seed + 1, 3), partition=1)
-    for end in range(1, 9):
-        windows.put(record_of(batches[:end]))
-        if end == 4:
-            windows.put(other)
-        if end in asks:
-            everything(windows)
-    assert everything(windows) == everything(windows_of(record_of(batches), other))
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_a_record_is_there_once_all_its_pieces_of_one_division_came(data: st.DataObject) -> None:
+    record = record_of(batches_of(1, 4))
+    four, six = divide(record, 4), divide(record, 6)
+    lost = data.draw(st.integers(0, 3))
+    first = data.draw(st.permutations(four[:lost] + four[lost + 1 :]))
+    *second, last = data.draw(st.permutations(six))
+    assert windows_of(*first, *second).records() == ()
+    assert everything(windows_of(*first, *second, last)) == everything(windows_of(record))
 
 
-def test_a_window_that_did_not_change_is_not_added_up_again() -> None:
-    windows = windows_of(record_at(0, 100, through=1.0), record_at(1, 100, through=1.0))
-    (before,) = windows.all("e")
-    windows.put(record_at(0, 100, 110, through=2.0, end=2))
-    assert windows.all("e")[0] is before
-    windows.put(record_at(0, 100, 100, through=2.0, end=3))
-    assert windows.all("e")[0] is not before
+def test_a_smaller_end_that_is_whole_later_changes_nothing() -> None:
+    batches = batches_of(1, 3)
+    older, newer = divide(record_of(batches[:2]), 2), divide(record_of(batches), 2)
+    windows = windows_of(*newer, *older)
+    assert [record.end for record in windows.records()] == [3]
+
+
+def test_older_pieces_go_once_a_record_is_whole() -> None:
+    batches = batches_of(1, 20)
+    pieces = [divide(record_of(batches[:end]), 3) for end in range(1, 21)]
+    kept = windows_of(*(of[0] for of in pieces), *pieces[-1])
+    assert len(pickle.dumps(kept)) < len(pickle.dumps(windows_of(*pieces[-1]))) + 100
 
 
 def test_records_of_another_topic_id_are_other_ranges() -> None:
@@ -97,8 +101,8 @@ def test_reading_and_merging_change_no_record() -> None:
     one, other = (record_of(batches_of(seed, 4), partition=seed) for seed in (1, 2))
     before = copy.deepcopy((one, other))
     windows = windows_of(one, other)
-    windows.all("sentiment")
-    assert windows.all("sentiment") == windows.all("sentiment")
+    all_windows(windows, "sentiment")
+    assert all_windows(windows, "sentiment") == all_windows(windows, "sentiment")
     assert (one, other) == before
 
 
@@ -113,7 +117,7 @@ def test_aggregates_of_different_keys_do_not_add() -> None:
 def test_windows_of_two_lengths_stay_apart() -> None:
     batches = batches_of(1, 2)
     windows = windows_of(record_of(batches), record_of(batches, start=64, seconds=2))
-    assert {window.seconds for window in windows.all("sentiment")} == {2, 10}
+    assert {window.seconds for window in all_windows(windows, "sentiment")} == {2, 10}
 
 
 def aggregate_at(start: int) -> WindowAggregate:
@@ -127,63 +131,6 @@ def record_at(
     return WindowRecord(
         topic_id, partition, 0, end, 0.0, len(aggregates), through=through, aggregates=aggregates
     )
-
-
-def closed(
-    windows: MergedWindows, *, now: float, lateness: float = 5.0, after: float = 0.0
-) -> list[int]:
-    found = windows.list_closed("e", after=after, now=now, lateness_seconds=lateness)
-    return [window.start for window in found]
-
-
-def test_a_window_is_closed_when_its_end_and_the_lateness_are_over() -> None:
-    windows = windows_of(record_at(0, 100, 110, through=1000.0))
-    assert closed(windows, now=114.9) == []
-    assert closed(windows, now=115.0) == [100]
-    assert closed(windows, now=125.0) == [100, 110]
-    assert closed(windows, now=125.0, after=105.0) == [110]
-    assert closed(windows, now=125.0, lateness=6.0) == [100]
-
-
-def test_a_partition_that_lags_keeps_windows_open() -> None:
-    windows = windows_of(record_at(0, 100, through=500.0), record_at(1, through=112.0))
-    assert closed(windows, now=1000.0) == []
-    assert windows.known_through() == 112.0
-    windows = windows_of(record_at(0, 100, through=500.0), record_at(1, through=115.0))
-    assert closed(windows, now=1000.0) == [100]
-
-
-def test_a_clock_an_hour_ahead_closes_no_window_before_its_time() -> None:
-    ahead = record_at(0, 3700, through=104.0)
-    ahead.newest = 3700.0
-    windows = windows_of(ahead, record_at(1, 100, through=500.0))
-    assert windows.known_through() == 104.0
-    assert closed(windows, now=1000.0) == []
-    windows.put(record_at(0, 3700, through=500.0, end=2))
-    assert closed(windows, now=1000.0) == [100]
-    assert [window.start for window in windows.all("e")] == [100, 3700]
-
-
-def test_a_topic_that_was_replaced_holds_nothing_open() -> None:
-    old = record_at(1, 100, through=104.0, topic_id="old")
-    assert closed(windows_of(old, record_at(0, through=500.0)), now=1000.0) == [100]
-
-
-def test_nothing_is_closed_where_nothing_is_known() -> None:
-    assert closed(MergedWindows(), now=1e9) == []
-
-
-def test_old_ranges_are_forgotten_with_their_windows() -> None:
-    windows = windows_of(record_at(0, 100, through=120.0), record_at(1, 100, 200, through=220.0))
-    windows.forget_before(150.0)
-    assert len(windows.records()) == 1
-    assert [(w.start, w.aggregates[0].statuses) for w in windows.all("e")] == [
-        (100, {200: 1}),
-        (200, {200: 1}),
-    ]
-    windows.forget_before(1e9)
-    assert windows.endpoints() == ()
-    assert windows.records() == ()
 
 
 def test_records_lie_in_kafka_under_these_names() -> None:

@@ -9,6 +9,7 @@ import pytest
 from fold_world import Topics, Workers, until
 from gateway_process import Running, gateway_at, lay_out, put
 from gateway_world import endpoint_of
+from merged_windows import all_windows
 from own_servers import KafkaProcess
 
 from contracts.endpoint import ModelEndpoint, UnkWords
@@ -118,13 +119,13 @@ def aggregates_of(topics: Topics) -> list[WindowAggregate]:
     """All of the endpoint's aggregates, as of one window."""
     return [
         msgspec.structs.replace(aggregate, start=0)
-        for window in topics.merged().all(ENDPOINT)
+        for window in all_windows(topics.merged(), ENDPOINT)
         for aggregate in window.aggregates
     ]
 
 
 def attempts(topics: Topics) -> int:
-    windows = topics.merged().all(ENDPOINT)
+    windows = all_windows(topics.merged(), ENDPOINT)
     return sum(
         sum(aggregate.statuses.values()) for window in windows for aggregate in window.aggregates
     )

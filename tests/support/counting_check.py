@@ -10,6 +10,7 @@ import httpx
 
 from contracts.events import TOPIC as PREDICTIONS
 from contracts.windows import TOPIC as WINDOWS
+from measures.merging import MergedWindows
 from service.kafka import KafkaAddress, StreamError
 from stats.reading.record_log import KafkaRecordLog, largest
 from stats.recounting.raw_log import KafkaRawLog
@@ -72,10 +73,12 @@ class CountingCheck:
 
     def _read(self, topic_id: str, published: Mapping[int, int], deadline: float) -> None:
         """Reads windows until they cover what was published, or the deadline is over."""
-        log = KafkaRecordLog(KafkaAddress((self._kafka,)), self._since)
+        log, windows = KafkaRecordLog(KafkaAddress((self._kafka,)), self._since), MergedWindows()
         try:
             while missing(published, topic_id, self._counted) and time.monotonic() < deadline:
-                for record in largest(log.poll(POLL_SECONDS)):
+                for piece in largest(log.poll(POLL_SECONDS)):
+                    windows.put(piece)
+                for record in windows.records():
                     key = (record.topic_id, record.partition)
                     self._counted[key] = max(self._counted.get(key, 0), record.end)
         finally:

@@ -15,6 +15,7 @@ import msgspec
 import waiting
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka_topics import everything, partitions_of
+from merged_windows import all_endpoints, all_windows
 from prediction_batches import batch_of
 
 from contracts.events import TOPIC, EventBatch, encode
@@ -135,9 +136,9 @@ class Topics:
                 self._log = KafkaRecordLog(KafkaAddress((self.bootstrap,)), 0.0, self.windows)
                 self._windows = MergedWindows()
             while True:
-                for record in largest(self._log.poll(0.1)):
-                    self._windows.put(record)
-                if self._log.is_whole():
+                for piece in largest(self._log.poll(0.1)):
+                    self._windows.put(piece)
+                if not self._log.list_unread():
                     return self._windows
         except TopicMissingError:
             return MergedWindows()
@@ -197,8 +198,8 @@ class Topics:
 
 def attempts_of(windows: MergedWindows) -> Attempts:
     found: Attempts = Counter()
-    for endpoint in windows.endpoints():
-        for window in windows.all(endpoint):
+    for endpoint in all_endpoints(windows):
+        for window in all_windows(windows, endpoint):
             for aggregate in window.aggregates:
                 for status, count in aggregate.statuses.items():
                     found[
@@ -211,9 +212,9 @@ def agree(topics: Topics) -> Recount:
     """Every number of the merged windows is that of a direct recount, and of plain counting."""
     merged = waiting.until("the windows are read", 300, topics.merged_in_time)
     recounted = topics.recounted(merged.records()[0].topic_id)
-    assert merged.endpoints() == recounted.endpoints()
-    for endpoint in merged.endpoints():
-        assert merged.all(endpoint) == recounted.all(endpoint)
+    assert all_endpoints(merged) == all_endpoints(recounted)
+    for endpoint in all_endpoints(merged):
+        assert all_windows(merged, endpoint) == all_windows(recounted, endpoint)
     assert [(r.partition, r.start, r.end, r.events, r.refusals) for r in merged.records()] == [
         (r.partition, r.start, r.end, r.events, r.refusals) for r in recounted.records()
     ]

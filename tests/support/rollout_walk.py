@@ -119,7 +119,7 @@ class MemoryStatistics:
         self.asked.append((endpoint, lateness_seconds))
         return None if self.away else tuple(self.known)
 
-    def closed_through(self, lateness_seconds: float) -> float:
+    def closed_through(self, endpoint: str, lateness_seconds: float) -> float:
         ends = (each.start + each.seconds for each in self.known)
         return max(ends, default=0.0) - lateness_seconds
 

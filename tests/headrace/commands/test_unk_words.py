@@ -6,6 +6,7 @@ import random
 import msgspec
 import pytest
 from memory_kafka import MemoryKafka, MemoryLog, MemorySink
+from merged_windows import all_windows
 from prediction_batches import event_of
 
 from contracts.events import EventBatch, PredictionEvent
@@ -70,11 +71,11 @@ def test_words_are_added_over_partitions_ranges_and_windows() -> None:
     for _ in range(3):
         folder.step()
     windows = kafka.merged()
-    found = by_version(windows.all("tone"), 0.0)
+    found = by_version(all_windows(windows, "tone"), 0.0)
     assert {version: sketch.counts for version, sketch in found.items()} == {
         "1": {"zoom": 200, "corona": 200},
         "2": {"zoom": 200},
     }
     assert found["1"].seen == 400
-    assert by_version(windows.all("tone"), 1e6 + 100)["1"].seen == 200
-    assert by_version(windows.all("silent"), 0.0) == {}
+    assert by_version(all_windows(windows, "tone"), 1e6 + 100)["1"].seen == 200
+    assert by_version(all_windows(windows, "silent"), 0.0) == {}

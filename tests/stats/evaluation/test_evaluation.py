@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from merged_windows import all_endpoints, all_windows
 from prediction_batches import batches_of, record_of
 from registry_fakes import endpoint, manifest, ref
 
@@ -92,10 +93,10 @@ def test_the_board_holds_the_merged_windows(seed: int) -> None:
         windows.put(told)
     one.begin(NOW)
     board = one.look([], NOW + 100, connected=True)
-    assert board.endpoints() == windows.endpoints()
+    assert board.endpoints() == all_endpoints(windows)
     for name in board.endpoints():
         wanted: dict[tuple[object, ...], WindowAggregate] = {}
-        for window in windows.all(name):
+        for window in all_windows(windows, name):
             for item in window.aggregates:
                 wanted[item.version, item.package, item.arm, item.start] = item
         shown = [window.aggregate() for series in board.series(name) for window in series.windows]

@@ -15,7 +15,7 @@ from contracts.windows import WindowAggregate, WindowRecord, encode
 from measures.counting import CountingState
 from service.kafka import KafkaAwayError, StreamError, TopicMissingError
 from stats.errors import StalledError
-from stats.evaluation.calibration_store import NoCalibrationStore
+from stats.evaluation.calibration_store import CalibrationFile
 from stats.evaluation.drift import DriftSettings
 from stats.evaluation.evaluation import Evaluation, WindowTiming
 from stats.evaluation.evaluator import EvaluatePace, Evaluator
@@ -64,10 +64,10 @@ class FakeLog:
         self.at += len(given)
         return given
 
-    def is_whole(self) -> bool:
+    def list_unread(self) -> set[int]:
         if self.stalled:
             raise StalledError("records wait, and none was read")
-        return True
+        return set()
 
     def progress(self) -> ReadProgress:
         return ReadProgress(self.topic_id, {0: self.at}, lag=0)
@@ -112,7 +112,7 @@ class World:
             self.connect,
             self.published,
             lambda: [ON],
-            NoCalibrationStore(),
+            CalibrationFile(None),
             false_alarm_seconds=DAY,
             pace=EvaluatePace(look_seconds=0, check_seconds=0, answer_seconds=15),
             clock=lambda: self.now,
@@ -215,7 +215,7 @@ def test_what_is_no_record_is_counted_and_survived(start: Start) -> None:
     log = FakeLog()
     evaluator = start(World([log]))
     log.turns()
-    unknown = record(5).replace(b'"schema_version":1', b'"schema_version":9')
+    unknown = record(5).replace(b'"schema_version":2', b'"schema_version":9')
     log.give(b"\x00poison", unknown, record(2))
     assert health(evaluator, metrics.EVALUATE_SKIPPED) == 2
     assert attempts(evaluator) == 2

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory_kafka import MemoryKafka, MemoryLog, MemorySink
+from merged_windows import all_endpoints, all_windows
 from prediction_batches import batch_of
 
 from contracts.events import EventBatch
@@ -61,8 +62,8 @@ def fill(kafka: MemoryKafka, messages: int, *, seed: int = 0, events: int = 2) -
 def agree(kafka: MemoryKafka) -> None:
     merged, recounted = kafka.merged(), kafka.recounted(10)
     assert merged.records() == recounted.records()
-    assert {name: merged.all(name) for name in merged.endpoints()} == {
-        name: recounted.all(name) for name in recounted.endpoints()
+    assert {name: all_windows(merged, name) for name in all_endpoints(merged)} == {
+        name: all_windows(recounted, name) for name in all_endpoints(recounted)
     }
 
 

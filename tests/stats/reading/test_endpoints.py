@@ -7,10 +7,12 @@ from registry_fakes import endpoint, ref
 
 from contracts.endpoint import EndpointStatus, ModelEndpoint
 from contracts.endpoint_record import ref_to, summary, text_of
+from contracts.loading import Device, LoaderReport
 from contracts.rollout import RolloutState
 from service.cluster.errors import ApiUnavailableError
 from service.endpoint_records import FileRecords
-from stats.reading.endpoints import EndpointFiles, WholeStatus
+from stats.reading.endpoints import WholeStatus, open_reports
+from stats.reading.object_files import ObjectFiles
 
 
 def put(folder: Path, one: ModelEndpoint) -> None:
@@ -20,13 +22,13 @@ def put(folder: Path, one: ModelEndpoint) -> None:
     aside.replace(folder / f"{one.name}.json")
 
 
-def names(files: EndpointFiles) -> list[str]:
+def names(files: ObjectFiles[ModelEndpoint]) -> list[str]:
     return [one.name for one in files()]
 
 
 def test_endpoints_come_change_and_go(tmp_path: Path) -> None:
     folder = tmp_path / "endpoints"
-    files = EndpointFiles(folder)
+    files = ObjectFiles(folder, ModelEndpoint, "an endpoint")
     assert files() == ()
     put(folder, endpoint(name="b"))
     put(folder, endpoint(name="a"))
@@ -37,7 +39,7 @@ def test_endpoints_come_change_and_go(tmp_path: Path) -> None:
 
 def test_a_broken_file_keeps_its_last_good_state(tmp_path: Path) -> None:
     put(tmp_path, endpoint(name="a"))
-    files = EndpointFiles(tmp_path)
+    files = ObjectFiles(tmp_path, ModelEndpoint, "an endpoint")
     assert names(files) == ["a"]
     (tmp_path / "a.json").write_text("{half")
     (tmp_path / "new.json").write_text("{}")
@@ -50,7 +52,7 @@ def test_a_folder_that_is_away_or_can_not_be_listed_keeps_them_all(
 ) -> None:
     folder = tmp_path / "endpoints"
     put(folder, endpoint(name="a"))
-    files = EndpointFiles(folder)
+    files = ObjectFiles(folder, ModelEndpoint, "an endpoint")
     assert names(files) == ["a"]
     folder.rename(tmp_path / "elsewhere")
     if listed:
@@ -103,3 +105,24 @@ def test_without_its_record_an_endpoint_keeps_its_summary_and_a_page_does_not_wa
     records.text = "another"
     other = NAMED.model_copy()
     assert whole(other) is other
+
+
+def report(loader: str, name: str = "") -> LoaderReport:
+    device = Device(name=name) if name else None
+    return LoaderReport(loader=loader, triton_grpc="t:1", at=1.0, ready=True, device=device)
+
+
+def test_the_last_report_of_each_loader_is_told(tmp_path: Path) -> None:
+    told = open_reports(str(tmp_path), {})
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.json").write_text(report(name).model_dump_json())
+    assert [each.loader for each in told()] == ["a", "b"]
+    (tmp_path / "a.json").write_text(report("a", "NVIDIA H200").model_dump_json())
+    (tmp_path / "b.json").unlink()
+    (found,) = told()
+    assert found.device is not None
+    assert found.device.name == "NVIDIA H200"
+
+
+def test_without_a_place_nothing_is_told() -> None:
+    assert open_reports("", {})() == ()

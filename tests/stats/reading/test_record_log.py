@@ -3,24 +3,28 @@
 import random
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from typing import NoReturn, TypeVar
 
 import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka_proxy import FAULTS, KafkaProxy
+from merged_windows import all_windows
 from own_servers import KafkaProcess
 from prediction_batches import batch_of, record_of
 from waiting import until
 
-from contracts.windows import EndpointWindow, WindowRecord
+from contracts.windows import EndpointWindow, WindowRecord, decode
+from measures.dividing import partition_of
 from service.kafka import KafkaAddress, KafkaAwayError, Topic, TopicMissingError, Topics
 from stats.errors import LogReplacedError, RecordTooLargeError, StalledError
 from stats.folding.record_sink import KafkaRecordSink
 from stats.reading.published import KafkaEventLogEnds
 from stats.reading.reader import ReaderPace, WindowsReader
-from stats.reading.record_log import KafkaRecordLog, largest
+from stats.reading.record_log import KafkaRecordLog, largest, read_windows
 
 pytestmark = pytest.mark.real
 
@@ -58,7 +62,7 @@ def read_all(log: KafkaRecordLog) -> list[bytes]:
     messages: list[bytes] = []
     while True:
         messages += log.poll(0.2)
-        if log.is_whole():
+        if not log.list_unread():
             return messages
 
 
@@ -73,7 +77,8 @@ def in_time(ask: Callable[[], T]) -> T | None:
 def whole_log(address: KafkaAddress, topic: Topic, records: int) -> KafkaRecordLog | None:
     """A log of the last minute, once so many records were read of it; None as ``in_time``."""
     log = in_time(lambda: KafkaRecordLog(address, time.time() - 60, topic.name))
-    if log is not None and len(in_time(lambda: read_all(log)) or ()) != records:
+    wanted = records * topic.partitions  # a piece in each
+    if log is not None and len(in_time(lambda: read_all(log)) or ()) != wanted:
         log.close()
         return None
     return log
@@ -84,15 +89,66 @@ def test_records_are_read_from_a_time_onwards(
 ) -> None:
     sink.write([record(64 * n, partition=n) for n in range(5)])
     log = KafkaRecordLog(address, time.time() - 60, topic.name)
-    assert len(read_all(log)) == 5
+    assert len(read_all(log)) == 5 * topic.partitions
     sink.write([record(640)])
-    assert len(read_all(log)) == 1
+    assert len(read_all(log)) == topic.partitions
     log.close()
     later = KafkaRecordLog(address, time.time() + 60, topic.name)
     assert read_all(later) == []
     sink.write([record(704)])
-    until("it comes to be", 90, lambda: len(later.poll(0.2)) == 1)
+    until("it comes to be", 90, lambda: len(later.poll(0.2)) > 0)
     later.close()
+
+
+def test_the_partitions_that_are_asked_for_are_read_and_no_others(
+    address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
+) -> None:
+    sink.write([record(64 * n) for n in range(4)])
+    log = KafkaRecordLog(address, None, topic.name)
+    assert read_all(log) == []
+    log.rewind({1}, 0.0)
+    assert {decode(each).piece for each in read_all(log)} == {1}
+    sink.write([record(640)])
+    log.rewind({2}, 0.0, keep={1, 2})
+    found = Counter(decode(each).piece for each in read_all(log))
+    assert found == {1: 1, 2: 5}
+    log.rewind(set(), 0.0, keep={2})
+    sink.write([record(704)])
+    assert {decode(each).piece for each in read_all(log)} == {2}
+    log.close()
+
+
+def test_after_partitions_were_added_each_range_is_whole_again_and_counted_once(
+    kafka: KafkaProcess, address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
+) -> None:
+    written = [record(0), record(64)]
+    sink.write(written)
+    reader = WindowsReader(
+        lambda: KafkaRecordLog(address, None, topic.name), KafkaEventLogEnds(address), pace=PACE
+    )
+
+    def known() -> int:
+        return attempts(reader.windows("sentiment", 0.0) or ())
+
+    reader.start()
+    until("it is read", 90, lambda: known() == attempts(written))
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    admin.create_partitions({topic.name: 7})
+    admin.close()
+    with closing(Topics(address)) as topics:
+        until("they are there", 90, lambda: len(topics.describe(topic.name)[1]) == 7)
+    assert partition_of("sentiment", 3) != partition_of("sentiment", 7)
+    written.append(record(128))
+    again = KafkaRecordSink(address, topic)
+    again.write(written[1:])  # as a worker does that begins again at its last commit
+    again.close()
+    until("all is read", 90, lambda: known() == attempts(written))
+    reader.close()
+    log = KafkaRecordLog(address, 0.0, topic.name)
+    merged = read_windows(log)
+    log.close()
+    assert attempts(all_windows(merged, "sentiment")) == attempts(written)
+    assert [one.start for one in merged.records()] == [0, 64, 128]
 
 
 def test_the_topic_is_kept_by_the_brokers_time_and_never_compacted(
@@ -127,14 +183,14 @@ def test_no_topic_is_told_apart_from_no_kafka(address: KafkaAddress) -> None:
 def ask_on(log: KafkaRecordLog) -> NoReturn:
     """Asks again and again, and never polls."""
     while True:
-        log.is_whole()
+        log.list_unread()
 
 
 def test_records_that_wait_and_are_never_read_end_the_connection(
     address: KafkaAddress, topic: Topic, sink: KafkaRecordSink
 ) -> None:
     log = KafkaRecordLog(address, 0.0, topic.name, stall_seconds=0.5)
-    assert log.is_whole()
+    assert not log.list_unread()
     sink.write([record(64 * n, partition=n) for n in range(3)])
     with pytest.raises(StalledError, match="wait, and none was read"):
         ask_on(log)
@@ -151,7 +207,7 @@ def test_a_topic_made_again_is_noticed(
     admin.close()
     KafkaRecordSink(address, topic).close()
     with pytest.raises(LogReplacedError):
-        log.is_whole()
+        log.list_unread()
     log.close()
 
 
@@ -174,7 +230,7 @@ def test_the_reader_knows_the_windows_and_knows_when_it_can_not_know(
     # It tries again for ever, and must notice soon that Kafka is away.
     hasty = KafkaAddress((kafka.bootstrap,), request_seconds=2.0)
     reader = WindowsReader(
-        lambda since: KafkaRecordLog(hasty, since, topic.name),
+        lambda: KafkaRecordLog(hasty, None, topic.name),
         KafkaEventLogEnds(hasty),
         pace=PACE,
     )
@@ -219,7 +275,7 @@ def test_whatever_answers_in_the_place_of_kafka_is_kafka_that_is_away(
         lambda: writer.write([record(192)]),
         lambda: topics.describe(topic.name),
         lambda: topics.spans(topic.name, [0, 1, 2]),
-        log.is_whole,
+        log.list_unread,
         lambda: Topics(hasty),
         lambda: KafkaRecordLog(hasty, 0.0, topic.name),
     ]
@@ -246,7 +302,7 @@ def test_the_reader_waits_for_kafka_through_every_fault_and_loses_nothing(
     sink.write(written)
     hasty = KafkaAddress((proxy.bootstrap,), request_seconds=2.0)
     reader = WindowsReader(
-        lambda since: KafkaRecordLog(hasty, since, topic.name), KafkaEventLogEnds(hasty), pace=PACE
+        lambda: KafkaRecordLog(hasty, None, topic.name), KafkaEventLogEnds(hasty), pace=PACE
     )
 
     def known() -> int | None:

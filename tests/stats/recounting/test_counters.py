@@ -126,5 +126,7 @@ def test_what_can_not_be_compared_is_told(written: list[WindowRecord]) -> None:
     counters, log = exporter(written, 9)
     assert "not begun" in recount_counters(counters | {"began": None}, log).why_not
     assert "deleted since" in recount_counters(counters | {"topic_id": "old"}, log).why_not
+    grown = counters | {"read": counters["read"] | {"1": 5}}
+    assert "partitions were added" in recount_counters(grown, log).why_not
     log.beginning = 10
     assert "Kafka has deleted" in recount_counters(counters, log).why_not

@@ -160,8 +160,8 @@ class OneByOne:
     def poll(self, seconds: float) -> list[bytes]:
         return [self.messages.pop(0)] if self.messages else []
 
-    def is_whole(self) -> bool:
-        return not self.messages
+    def list_unread(self) -> set[int]:
+        return {0} if self.messages else set()
 
     def close(self) -> None:
         pass

@@ -23,10 +23,11 @@ from contracts.endpoint import (
 from contracts.events import EventBatch, Latency, Pairing, PredictionEvent, TextRecord, encode
 from contracts.rollout import Outcome, RolloutSpec, RolloutState, Verdict
 from contracts.windows import CALLER_ENTRIES, ON_THE_WAY_SECONDS, EvidenceCounts
+from measures.endpoint_windows import EndpointWindows
 from measures.folding import Fold
-from measures.merging import MergedWindows
 from measures.ranges import PartitionFold
 from measures.recounting import Duplicates, RawMessage
+from measures.watermark import Watermark
 from rollout.context import Observation
 from rollout.judge import WindowsJudge
 from rollout.machine import advance
@@ -109,7 +110,7 @@ class World:
         self._folds = [
             PartitionFold("t", n, first=0, window_seconds=SECONDS) for n in range(PARTITIONS)
         ]
-        self._windows = MergedWindows()
+        self._windows, self._through = EndpointWindows("sentiment"), Watermark()
 
     def window(self) -> None:
         """The traffic of a window on the routes as they are, folded; and a pass."""
@@ -127,8 +128,8 @@ class World:
         observed = Observation(
             loaded=frozenset({ONE, TWO}),
             target="2",
-            windows=self._windows.list_closed(
-                "sentiment", after=0.0, now=self.now, lateness_seconds=LATENESS
+            windows=self._windows.list_between(
+                0.0, min(self.now, self._through.known_until()) - LATENESS
             ),
         )
         if self.now >= self.began:
@@ -166,6 +167,7 @@ class World:
         growing = fold.growing()
         for record in [*records, *([growing] if growing else [])]:
             self._windows.put(msgspec.convert(msgspec.to_builtins(record), type(record)))
+            self._through.take(record.topic_id, record.partition, record.through)
 
     def until_the_end(self) -> "World":
         for _ in range(400):

@@ -163,7 +163,7 @@ async def run(
     """Reconciles for so long; the figures."""
     store = PackageStore(store_url(folder))
     kafka = KafkaAddress.of(broker)
-    statistics = WindowsReader(lambda since: KafkaRecordLog(kafka, since), KafkaEventLogEnds(kafka))
+    statistics = WindowsReader(lambda: KafkaRecordLog(kafka, None), KafkaEventLogEnds(kafka))
     judge = NotingJudge(PackageProfiles(store))
     rollouts = JoinedRollouts(judge, statistics)
     changed, stop = asyncio.Event(), asyncio.Event()

@@ -1,4 +1,4 @@
-"""Packed windows are those of all records, in any order, and hold no more than windows need."""
+"""An endpoint's windows are those of all records, in any order and in any pieces."""
 
 import copy
 
@@ -6,12 +6,14 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from merged_windows import all_endpoints, all_windows
 from prediction_batches import batches_of, record_of
 
 from contracts.endpoint import Arm
 from contracts.windows import RANGE_MESSAGES, EndpointWindow, WindowAggregate, WindowRecord
+from measures.dividing import divide
+from measures.endpoint_windows import EndpointWindows
 from measures.merging import MergedWindows
-from measures.packed_windows import PackedWindows
 
 
 def ranges(seed: int, number: int) -> list[WindowRecord]:
@@ -28,14 +30,16 @@ def ranges(seed: int, number: int) -> list[WindowRecord]:
     return found
 
 
-def closed(windows: MergedWindows | PackedWindows, endpoint: str) -> tuple[EndpointWindow, ...]:
-    found = copy.deepcopy(
-        windows.list_closed(endpoint, after=0.0, now=1e12, lateness_seconds=-1e12)
-    )
+def in_order(windows: tuple[EndpointWindow, ...]) -> tuple[EndpointWindow, ...]:
+    found = copy.deepcopy(windows)
     for window in found:
         for aggregate in window.aggregates:
             aggregate.own.sort(key=lambda own: own.spec.name)
     return found
+
+
+def everything(windows: EndpointWindows) -> tuple[EndpointWindow, ...]:
+    return in_order(windows.list_between(0.0, float("inf")))
 
 
 @pytest.mark.slow
@@ -46,16 +50,20 @@ def test_any_order_and_repetition_gives_the_windows_of_all_records(
 ) -> None:
     records = ranges(seed, number)
     again = data.draw(st.lists(st.sampled_from(records), max_size=6))
-    asks = data.draw(st.sets(st.integers(0, len(records)), max_size=3))
-    plain, packed = MergedWindows(), PackedWindows()
-    for place, record in enumerate(data.draw(st.permutations([*records, *again]))):
+    pieces = data.draw(st.integers(1, 3))
+    plain = MergedWindows()
+    windows: dict[str, EndpointWindows] = {}
+    for record in data.draw(st.permutations([*records, *again])):
         plain.put(record)
-        packed.put(record)
-        if place in asks:
-            assert closed(packed, "sentiment") == closed(plain, "sentiment")
-    assert plain.endpoints()
-    for endpoint in plain.endpoints():
-        assert closed(packed, endpoint) == closed(plain, endpoint)
+        for aggregate in record.aggregates:
+            windows.setdefault(aggregate.endpoint, EndpointWindows(aggregate.endpoint))
+    for record in data.draw(st.permutations([*records, *again])):
+        for piece in divide(record, pieces):
+            for each in windows.values():
+                each.put(piece)
+    assert all_endpoints(plain) == tuple(sorted(windows))
+    for endpoint, found in windows.items():
+        assert everything(found) == in_order(all_windows(plain, endpoint))
 
 
 def record(start: int, window: int, *, ended: bool = True, count: int = 1) -> WindowRecord:
@@ -66,37 +74,35 @@ def record(start: int, window: int, *, ended: bool = True, count: int = 1) -> Wi
     )
 
 
-def counts(windows: PackedWindows) -> dict[int, int]:
-    return {each.start: each.aggregates[0].statuses[200] for each in closed(windows, "e")}
+def counts(windows: EndpointWindows) -> dict[int, int]:
+    return {each.start: each.aggregates[0].statuses[200] for each in everything(windows)}
 
 
 def test_a_range_that_ended_is_told_once_however_often_it_is_written() -> None:
-    windows = PackedWindows()
-    assert windows.put(record(0, 100, ended=False))
-    assert windows.put(record(0, 100, count=5))
-    assert not windows.put(record(0, 100, count=5))
-    assert not windows.put(record(0, 100, ended=False))
-    assert windows.put(record(64, 100, count=2))
+    windows = EndpointWindows("e")
+    windows.put(record(0, 100, ended=False))
+    windows.put(record(0, 100, count=5))
+    windows.put(record(0, 100, count=5))
+    windows.put(record(0, 100, ended=False))
+    windows.put(record(64, 100, count=2))
     assert counts(windows) == {100: 7}
 
 
 def test_windows_that_are_too_old_are_forgotten_and_others_stay() -> None:
-    windows = PackedWindows()
+    windows = EndpointWindows("e")
     for place in range(10):
         windows.put(record(place * RANGE_MESSAGES, 100 + 10 * place))
     windows.forget_before(150.0)
     assert list(counts(windows)) == [140, 150, 160, 170, 180, 190]
 
 
-def test_a_window_that_did_not_change_is_not_unpacked_again() -> None:
-    windows = PackedWindows()
+def test_a_window_that_did_not_change_is_not_made_again() -> None:
+    windows = EndpointWindows("e")
     windows.put(record(0, 100))
     windows.put(record(64, 110))
-    ask = {"after": 0.0, "now": 1e12, "lateness_seconds": -1e12}
-    before = windows.list_closed("e", **ask)
+    before = windows.list_between(0.0, 1e12)
     windows.put(record(128, 110))
-    after = windows.list_closed("e", **ask)
-    assert after[0] is before[0]
+    after = windows.list_between(0.0, 1e12)
+    assert after[0].aggregates[0] is before[0].aggregates[0]
     assert after[1] is not before[1]
-    windows.forget_before(0.0)
-    assert windows.list_closed("e", **ask)[1] is after[1]
+    assert before[1].aggregates[0].statuses == {200: 1}
