@@ -6,7 +6,7 @@ import pytest
 from helm_chart import LIGHT, Manifest, manifests
 
 DNS, API = {53}, {443, 6443}
-KAFKA, MLFLOW, STORE, TRITON, TRACES = 9092, 5000, 9000, 8001, 4317
+KAFKA, MLFLOW, STORE, TRITON, TRACES, BATCHES = 9092, 5000, 9000, 8001, 4317, 9100
 MLFLOW_ALONE = f'mlflow.url="http://mlflow.example.com:{MLFLOW}"'
 OUTSIDE = (
     f'kafka.bootstrapServers=["a.example.com:{KAFKA}", "b.example.com:{KAFKA}"]',
@@ -14,9 +14,10 @@ OUTSIDE = (
     f'packages.storeUrl="http://store.example.com:{STORE}/packages"',
     f'triton.addresses=["triton.example.com:{TRITON}"]',
     f'gateway.traces.endpoint="http://collector.example.com:{TRACES}"',
+    f'gateway.batches.url="http://batches.example.com:{BATCHES}"',
 )
 PORTS = {
-    "gateway": {*API, KAFKA, STORE, TRITON, TRACES},
+    "gateway": {*API, KAFKA, STORE, TRITON, TRACES, BATCHES},
     "controller": {*API, KAFKA, MLFLOW, STORE},
     "conversion": {MLFLOW, STORE},
     "loader-0": {*API, STORE, TRITON},
@@ -54,6 +55,7 @@ def inside(*settings: str) -> dict[str, set[str]]:
             peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
             for rule in rules
             for peer in rule.get("to", [])
+            if "podSelector" in peer
         }
         for name, rules in egress(*settings).items()
     }
@@ -98,6 +100,32 @@ def test_readers_of_packages_reach_mlflow_only_where_these_lie_in_it() -> None:
     ],
 )  # fmt: skip
 def test_the_ports_of_a_conversion_follow_from_addresses(setting: str, ports: set[int]) -> None:
-    """Never those of Kafka or of the API server, which it does not ask."""
+    """Never Kafka's. The API server's 443 is open if something that it asks has that port."""
     kafka = f'kafka.bootstrapServers=["a.example.com:{KAFKA}"]'
     assert outside(setting, kafka)["conversion"] == ports
+
+
+@pytest.mark.parametrize(
+    ("settings", "asks"),
+    [
+        (
+            ['packages.storeUrl="s3://bucket/headrace"'],
+            {"gateway", "controller", "conversion", "triton", "evaluate"},
+        ),
+        (['mlflow.sources=["s3://models/mlflow"]'], {"controller", "conversion"}),
+        (['gateway.batches.url="s3://bucket/batches"'], {"gateway"}),
+        (['packages.storeUrl="gs://bucket/headrace"'], set()),
+        ([], set()),
+    ],
+)
+def test_who_asks_s3_reaches_what_hands_out_roles_on_its_node(
+    settings: list[str], asks: set[str]
+) -> None:
+    """The agent of EKS Pod Identity: its addresses alone, whatever else may be reached."""
+    agent = {
+        "to": [{"ipBlock": {"cidr": cidr}} for cidr in ("169.254.170.23/32", "fd00:ec2::23/128")],
+        "ports": [{"port": 80, "protocol": "TCP"}],
+    }
+    for more in ("networkPolicy.external=[]", 'networkPolicy.external=["10.0.0.0/8"]'):
+        found = egress(*settings, more)
+        assert {name for name, rules in found.items() if agent in rules} == asks

@@ -30,14 +30,15 @@
 {{/* Where a component may go: DNS, and what it asks, in the release or outside. A policy can't name
      hosts: outside it is the ports of their addresses. Without CIDRs or peers there is no "to":
      0.0.0.0/0 would leave out pods and nodes with some network plugins. Takes (list ROOT WHAT...),
-     WHAT of "api", "index" (packages of pyfuncs), "kafka", "mlflow", "sources", "store", "traces" and
-     "tritons". */}}
+     WHAT of "api", "batches", "index" (packages of pyfuncs), "kafka", "mlflow", "sources", "store",
+     "traces" and "tritons". */}}
 {{- define "headrace.egress" -}}
 {{- $root := first . -}}{{- $asks := rest . -}}
 {{- $values := $root.Values -}}{{- $policy := $values.networkPolicy -}}
 {{- if and (has "store" $asks) (not $values.packages.storeUrl) -}}{{- $asks = append $asks "mlflow" -}}{{- end -}}
 {{- $known := dict
   "api" (list "https://api" "https://api:6443")
+  "batches" (list $values.gateway.batches.url)
   "index" (ternary (list "https://index") list $values.triton.pyfunc.enabled)
   "kafka" $values.kafka.bootstrapServers
   "mlflow" (list $values.mlflow.url)
@@ -45,9 +46,10 @@
   "store" (list $values.packages.storeUrl)
   "traces" (list $values.gateway.traces.endpoint)
   "tritons" (fromJson (include "headrace.ownTritons" $root) | values | sortAlpha) -}}
-{{- $ports := list -}}
+{{- $ports := list -}}{{- $roles := false -}}
 {{- range uniq $asks -}}
 {{- range compact (get $known .) -}}
+{{- $roles = or $roles (hasPrefix "s3:" .) -}}
 {{- $host := first (splitList "/" (last (splitList "://" .))) -}}
 {{- $port := trimPrefix ":" (regexFind ":[0-9]+$" $host) -}}
 {{- if $port -}}{{- $ports = append $ports (int64 $port) -}}
@@ -72,6 +74,14 @@
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- end }}
+{{- end }}
+{{- if $roles }}
+# The agent of EKS Pod Identity on each node, which hands out the pod's role.
+- to:
+    - ipBlock: {cidr: 169.254.170.23/32}
+    - ipBlock: {cidr: "fd00:ec2::23/128"}
+  ports:
+    - {port: 80, protocol: TCP}
 {{- end }}
 {{- if and (has "kafka" $asks) (not $values.kafka.bootstrapServers) }}
 - to:
