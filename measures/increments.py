@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from contracts.windows import RANGE_MESSAGES, OwnCounts, WindowAggregate, WindowRecord
-from measures.dividing import COMMON, divide, join
+from measures.dividing import divide, join
 from measures.own_statistics import declaration_of
 from measures.watermark import Watermark
 
@@ -85,8 +85,7 @@ class RangeLedger:
             max(seen, held.seen if held else seen),
             {} if len(complete) == record.pieces else records,
         )
-        if record.piece == COMMON:
-            self._watermark.take(*log, record.through)
+        self._watermark.take(*log, record.through, record.piece, record.pieces)
         return growth(old, record)
 
     def forget_before(self, time: float) -> None:
@@ -103,10 +102,7 @@ class RangeLedger:
         self._watermark.forget_before(time)
 
     def known_through(self) -> float:
-        """The time up to which every partition has been folded: see ``Watermark.known_until``.
-
-        By the first pieces: the others are written with them.
-        """
+        """The time up to which every partition has been folded: see ``Watermark.known_until``."""
         return self._watermark.known_until()
 
     def __len__(self) -> int:

@@ -183,7 +183,7 @@ def test_a_complete_range_does_not_count_again_in_other_pieces() -> None:
     assert [ledger.take(piece) for piece in divide(complete, 4)] == [None] * 4
 
 
-def test_the_first_piece_tells_how_far_all_was_folded() -> None:
+def test_what_is_known_waits_for_the_piece_that_lags() -> None:
     first, second = records_of(14, (3, 4))
     ledger = RangeLedger()
     for piece in [*divide(first, 2), divide(second, 2)[1]]:
@@ -191,6 +191,21 @@ def test_the_first_piece_tells_how_far_all_was_folded() -> None:
     assert ledger.known_through() == first.through
     ledger.take(divide(second, 2)[0])
     assert ledger.known_through() == second.through
+
+
+def test_what_is_known_waits_for_pieces_that_were_added_and_not_for_those_that_are_gone() -> None:
+    (first,), (second,), (third,) = (
+        records_of(15, (3,), start=start * RANGE_MESSAGES) for start in (0, 2, 4)
+    )
+    ledger = RangeLedger()
+    for piece in [*divide(first, 2), *divide(second, 3)[:2]]:
+        ledger.take(piece)
+    assert ledger.known_through() == first.through
+    ledger.take(divide(second, 3)[2])
+    assert ledger.known_through() == second.through
+    for piece in divide(third, 2):
+        ledger.take(piece)
+    assert ledger.known_through() == third.through
 
 
 def _nothing() -> Growth:

@@ -19,6 +19,13 @@ def test_the_partition_that_lags_says_how_far_all_is_folded() -> None:
     assert found.known_until() == 500.0
 
 
+def test_the_piece_that_lags_does_too() -> None:
+    found = Watermark()
+    for piece, time in enumerate((500.0, 112.0)):
+        found.take("t", 0, time, piece)
+    assert found.known_until() == 112.0
+
+
 def test_a_topic_that_was_replaced_holds_nothing_open() -> None:
     assert watermark(("old", 1, 104.0), ("t", 0, 500.0)).known_until() == 500.0
 
