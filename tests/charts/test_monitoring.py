@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from helm_chart import OPERATOR, ROOT, SPACE, Manifest, RefusedError, manifests, one
+from helm_chart import CHART, OPERATOR, ROOT, SPACE, Manifest, RefusedError, manifests, one
 from real_prometheus import program
 
 from dashboards.rules import ALERTS, Severity
@@ -137,11 +137,24 @@ def test_mlflows_public_address_is_that_of_the_dashboards_links(name: str) -> No
         ((public,), "https://publicUrl.example.com"),
         ((public, own), "https://publicUrl.example.com"),
         ((own,), "https://url.example.com"),
-        ((), "http://127.0.0.1:5000"),
     ):
         found = manifests("", *BARE, *settings)
         variables = {each["name"]: each for each in board(found, name)["templating"]["list"]}
         assert variables["mlflow"]["query"] == address
+
+
+@pytest.mark.parametrize("name", ["endpoints", "drift", "rollout", "gateway"])
+def test_without_an_address_of_mlflow_no_link_leads_there(name: str) -> None:
+    """All the rest of a dashboard is as it was."""
+    plain = json.loads((CHART / "files" / "dashboards" / f"{name}.json").read_text())
+    plain["templating"]["list"].pop()
+    for panel in plain["panels"]:
+        for override in panel.get("fieldConfig", {}).get("overrides", ()):
+            for each in override["properties"]:
+                if "${mlflow:" in json.dumps(each):
+                    each["value"] = []
+    assert board(manifests("", *BARE), name) == plain
+    assert "${mlflow" not in json.dumps(plain)
 
 
 def test_grafana_operator_is_told_of_every_dashboard() -> None:

@@ -39,40 +39,32 @@ def ports(ingress: Manifest) -> set[tuple[str, str]]:
 # The Service
 
 
-def service_of_callers(*settings: str) -> tuple[Manifest, str]:
-    """Its spec, and the address on which gateways listen."""
+def service_of_callers(*settings: str) -> dict[str, Any]:
+    """Its spec."""
     found = manifests("", *LIGHT, *(f"gateway.service.{each}" for each in settings))
-    gateway = one(found, "Deployment", "-gateway")["spec"]["template"]["spec"]["containers"][0]
-    (host,) = [arg for arg in gateway["args"] if arg.startswith("--host=")]
-    return one(found, "Service", "-gateway")["spec"], host.removeprefix("--host=")
+    return dict(one(found, "Service", "-gateway")["spec"])
 
 
 def test_a_load_balancer_is_of_a_class_and_keeps_callers_addresses() -> None:
-    spec, _ = service_of_callers(
+    spec = service_of_callers(
         'type="LoadBalancer"', 'loadBalancerClass="eks/nlb"', 'externalTrafficPolicy="Local"'
     )
     assert (spec["loadBalancerClass"], spec["externalTrafficPolicy"]) == ("eks/nlb", "Local")
 
 
-def test_gateways_listen_on_the_addresses_that_their_service_has() -> None:
-    plain, everywhere = service_of_callers()
-    assert not {"ipFamilyPolicy", "ipFamilies"} & plain.keys()
-    assert everywhere == "0.0.0.0"
+def test_the_service_has_the_clusters_addresses_unless_values_say_which() -> None:
+    assert not {"ipFamilyPolicy", "ipFamilies"} & service_of_callers().keys()
     families = ["IPv6", "IPv4"]
     policy = "PreferDualStack"
-    spec, everywhere = service_of_callers(
-        f'ipFamilyPolicy="{policy}"', f"ipFamilies={json.dumps(families)}"
-    )
-    assert (spec["ipFamilyPolicy"], spec["ipFamilies"], everywhere) == (policy, families, "::")
-    assert service_of_callers('ipFamilies=["IPv6"]')[1] == "::"
+    spec = service_of_callers(f'ipFamilyPolicy="{policy}"', f"ipFamilies={json.dumps(families)}")
+    assert (spec["ipFamilyPolicy"], spec["ipFamilies"]) == (policy, families)
 
 
-def test_components_that_are_asked_inside_listen_on_whichever_addresses_pods_have() -> None:
+def test_components_listen_on_whichever_addresses_pods_have() -> None:
     hosts = {
         arg.partition("=")[2]
         for item in manifests("", *LIGHT, "mlflow.webhook.enabled=true")
         if item["kind"] in {"Deployment", "StatefulSet"}
-        and not item["metadata"]["name"].endswith("-gateway")
         for container in item["spec"]["template"]["spec"]["containers"]
         for arg in container.get("args", ())
         if arg.startswith(("--host=", "--metrics-host=", "--webhook-host="))

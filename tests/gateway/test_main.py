@@ -11,8 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grpc
 import httpx
 import pytest
+import without_ipv6
 from gateway_process import Running, gateway_at, lay_out, on_an_echo, put, start
 from gateway_world import endpoint_of, text_of
 from network_calls import addresses
@@ -46,6 +48,24 @@ async def test_it_serves_what_its_home_says_and_ends_when_told(tmp_path: Path) -
         running.process.send_signal(signal.SIGTERM)
         await running.line("gateway has stopped")
         assert await running.process.wait() == 0
+
+
+@pytest.mark.parametrize("has_ipv6", [True, False])
+async def test_everywhere_is_both_kinds_of_addresses_or_the_one_that_there_is(
+    tmp_path: Path, has_ipv6: bool
+) -> None:
+    lay_out_endpoint(tmp_path)
+    program = on_an_echo() if has_ipv6 else (without_ipv6.__file__, *on_an_echo())
+    hosts = ["127.0.0.1", *["[::1]"] * (has_ipv6 and socket.has_dualstack_ipv6())]
+    async with gateway_at(tmp_path, "--host", "::", program=program) as running:
+        ports = await running.line("gateway listens")
+        for host in hosts:
+            url = f"http://{host}:{ports['http_port']}/endpoints/sentiment"
+            assert (await running.http.post(url, json=BODY)).status_code == 200
+            ready = f"http://{host}:{ports['operations_port']}/readyz"
+            assert (await running.operations.get(ready)).status_code == 200
+            async with grpc.aio.insecure_channel(f"{host}:{ports['grpc_port']}") as channel:
+                await asyncio.wait_for(channel.channel_ready(), 60)
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

@@ -7,8 +7,10 @@
 {{- $map := printf "%s-dashboard-%s" (include "headrace.fullname" $root) $name -}}
 {{- $json := $root.Files.Get (printf "files/dashboards/%s.json" $name) -}}
 {{- with $root.Values.mlflow.publicUrl | default $root.Values.mlflow.url -}}
-{{- /* The default of the variable MLflow; that of the embedded one is where a port-forward has it. */ -}}
 {{- $json = $json | replace "http://127.0.0.1:5000" (. | trimSuffix "/") -}}
+{{- else -}}
+{{- /* Nobody knows where browsers reach MLflow: no variable of its address, no links there. */ -}}
+{{- $json = regexReplaceAll `,?\s*\{[^{}]*("name": "mlflow"[^{}]*|"url": "\$\{mlflow:.*\s*)\}` $json "" -}}
 {{- end -}}
 {{- if or $dashboards.enabled $operator.enabled -}}
 apiVersion: v1
