@@ -52,7 +52,7 @@ def test_a_load_balancer_is_of_a_class_and_keeps_callers_addresses() -> None:
     assert (spec["loadBalancerClass"], spec["externalTrafficPolicy"]) == ("eks/nlb", "Local")
 
 
-def test_the_service_has_the_cluster_s_addresses_unless_values_say_which() -> None:
+def test_the_service_has_the_clusters_addresses_unless_values_say_which() -> None:
     assert not {"ipFamilyPolicy", "ipFamilies"} & service_of_callers().keys()
     families = ["IPv6", "IPv4"]
     policy = "PreferDualStack"

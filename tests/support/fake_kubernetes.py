@@ -275,7 +275,8 @@ class Handler(BaseHTTPRequestHandler):
     def _rehearsed(self, path: str, query: dict[str, str], body: Object) -> Object | bytes:
         """As asked, and as it was before if the query asks for a dry run.
 
-        Such a create is answered without a ``resourceVersion``, as an API server does (1.34).
+        Such a create is answered without a ``resourceVersion``, and such a change with that of
+        what is stored, as an API server does (1.34).
         """
         world = self.fake.world
         if path.endswith("/selfsubjectreviews"):
@@ -288,8 +289,12 @@ class Handler(BaseHTTPRequestHandler):
         try:
             answer = self._done(path, query, body)
             done = answer if isinstance(answer, bytes) else copied(answer)
-            if self.command == "POST" and isinstance(done, dict):
-                del done["metadata"]["resourceVersion"]
+            if isinstance(done, dict):
+                collection, _, name = path.removesuffix("/status").rpartition("/")
+                stored = before[0].get((collection, name), {"metadata": {}})
+                done["metadata"].pop("resourceVersion")
+                if revision := stored["metadata"].get("resourceVersion"):
+                    done["metadata"]["resourceVersion"] = revision
             return done
         finally:
             world.items, world.events, world.number = before

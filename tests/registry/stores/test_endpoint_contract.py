@@ -1,13 +1,15 @@
 """The contract of ``EndpointStore``: files and a cluster pass it, with summaries or whole."""
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from fake_kubernetes import NAMESPACE, fake_kubernetes
+from fake_kubernetes import NAMESPACE, fake_kubernetes, write_kubeconfig
 from registry_fakes import endpoint, ref
+from typer.testing import CliRunner
 
 from contracts.backoff import Backoff
 from contracts.endpoint import (
@@ -17,18 +19,21 @@ from contracts.endpoint import (
     Candidate,
     EndpointSpec,
     EndpointStatus,
+    Metadata,
     ModelEndpoint,
     Phase,
     Route,
     Transition,
 )
 from contracts.rollout import RolloutState
+from headrace.cli import app
 from registry.errors import EndpointConflictError, EndpointUnreadableError
 from registry.stores.cluster_endpoints import KubernetesEndpointStore
 from registry.stores.endpoints import EndpointStore, FileEndpointStore
 from registry.stores.whole_endpoints import WholeEndpoints
 from service.cluster import endpoints
-from service.cluster.errors import MissingError
+from service.cluster.access import ClusterNamespace
+from service.cluster.errors import ConflictError, MissingError
 from service.cluster.watch import WatchPace
 from service.endpoint_records import ClusterRecords, FileRecords
 
@@ -139,7 +144,8 @@ def in_a_real_cluster(stack: ExitStack, folder: Path) -> World:
     return World(opened, broken)
 
 
-REAL = pytest.param(in_a_real_cluster, marks=[pytest.mark.cluster, pytest.mark.walk], id="real")
+IN_A_CLUSTER = [pytest.mark.cluster, pytest.mark.walk]
+REAL = pytest.param(in_a_real_cluster, marks=IN_A_CLUSTER, id="real")
 
 
 @pytest.fixture(
@@ -331,3 +337,82 @@ def test_one_that_was_never_good_is_named_as_unreadable(world: World) -> None:
     world.store.delete("e")
     while world.store.unreadable:
         assert world.store.list() == (other,)
+
+
+# Dry runs
+
+
+def fake_namespace(stack: ExitStack, folder: Path) -> tuple[ClusterNamespace, Path]:
+    fake = stack.enter_context(fake_kubernetes())
+    return ClusterNamespace(fake.client(), NAMESPACE), write_kubeconfig(folder, fake.server)
+
+
+def real_namespace(stack: ExitStack, folder: Path) -> tuple[ClusterNamespace, Path]:
+    from real_api_server import real_api_server
+
+    del folder
+    api = stack.enter_context(real_api_server())
+    return ClusterNamespace(api.client, api.namespace), Path(os.environ["KUBECONFIG"])
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(fake_namespace, id="cluster"),
+        pytest.param(real_namespace, marks=IN_A_CLUSTER, id="real"),
+    ]
+)
+def reached(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[tuple[ClusterNamespace, Path]]:
+    """A namespace, and the kubeconfig by which it is reached."""
+    with ExitStack() as stack:
+        yield request.param(stack, tmp_path)
+
+
+def test_a_dry_run_is_answered_as_by_a_real_server_and_stores_nothing(
+    reached: tuple[ClusterNamespace, Path],
+) -> None:
+    client, collection = reached[0].client, endpoints.collection(reached[0].name)
+    item = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "e"}}
+    specs = [{"model": model} for model in "mno"]
+    made = client.create(collection, {**item, "spec": specs[0]}, dry_run="All")
+    assert made["spec"] == specs[0]
+    assert made["metadata"].items() >= {"name": "e", "generation": 1}.items()
+    assert made["metadata"]["uid"]
+    assert "resourceVersion" not in made["metadata"]
+    with pytest.raises(MissingError):
+        client.get(collection, "e")
+    stored = client.create(collection, {**item, "spec": specs[0]})
+    with pytest.raises(ConflictError):
+        client.create(collection, {**item, "spec": specs[0]}, dry_run="All")
+    changed = client.replace(collection, "e", {**stored, "spec": specs[1]}, dry_run="All")
+    assert changed["spec"] == specs[1]
+    assert changed["metadata"]["generation"] == 2
+    assert changed["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
+    assert client.get(collection, "e") == stored
+    client.replace(collection, "e", {**stored, "spec": specs[2]})
+    with pytest.raises(ConflictError):
+        client.replace(collection, "e", {**stored, "spec": specs[1]}, dry_run="All")
+
+
+def test_a_dry_run_of_apply_says_what_would_change_and_stores_nothing(
+    reached: tuple[ClusterNamespace, Path], tmp_path: Path
+) -> None:
+    namespace, config = reached
+    env = {"COLUMNS": "200", "HEADRACE_NAMESPACE": namespace.name, "KUBECONFIG": str(config)}
+    file = tmp_path / "e.yaml"
+    store = KubernetesEndpointStore(namespace.client, namespace.name)
+
+    def tried(more: str) -> str:
+        head = f"apiVersion: {API_VERSION}\nkind: {KIND}\nmetadata: {{name: e}}\n"
+        file.write_text(f"{head}spec: {{model: m{more}}}\n")
+        done = CliRunner().invoke(app, ["apply", "-f", str(file), "--dry-run", "server"], env=env)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert tried("") == "endpoint e created (server dry run)\n"
+    assert store.list() == ()
+    stored = store.put(ModelEndpoint(metadata=Metadata(name="e"), spec=EndpointSpec(model="m")))
+    assert tried("") == "endpoint e unchanged (server dry run)\n"
+    assert "spec.serving.instances: null -> 2" in tried(", serving: {instances: 2}")
+    assert store.list() == (stored,)
