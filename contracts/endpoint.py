@@ -426,6 +426,9 @@ class EndpointStatus(_EndpointModel):
     next_packages: tuple[ModelRef, ...] = Field(
         (), description="what nextPool loads in place of packages: the same for its own devices"
     )
+    next_loading: tuple[str, ...] = Field(
+        (), description="loaders of nextPool that may load it now; none named: all"
+    )
     unserved: str = Field("", description="why no Triton of the pool can answer")
     unguarded: str = Field("", description="why the spec's guardrail refuses all callers")
     asleep: Instant | None = Field(

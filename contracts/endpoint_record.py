@@ -26,7 +26,7 @@ from contracts.rollout import CheckResult, CommandOutcome, RolloutState, Verdict
 
 SUMMARY_BYTES: Final = 5 << 10  # with conditions, a status in a cluster stays under 8 kB
 # What only kept spaces and large pools have beside that: up to 6 kB, by the bounds of the lists.
-_BESIDE = {"kept", "next_packages", "cordoned", "loading"}
+_BESIDE = {"kept", "next_packages", "next_loading", "cordoned", "loading"}
 
 _SENTENCE_BYTES = 300  # of a line of history, a check, a rejection, an answer, a note
 _SHORT_BYTES = 120  # of one if there is little room

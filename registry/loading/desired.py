@@ -10,7 +10,7 @@ from enum import IntEnum
 from pydantic import BaseModel, ConfigDict
 
 from contracts.backoff import Backoff
-from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint, Phase
+from contracts.endpoint import Arm, ModelEndpoint, Phase
 from contracts.loading import FailureCause, WitnessAnswer
 from contracts.model import DEFAULT_POOL, ModelRef
 from registry.loading import crashes
@@ -351,22 +351,23 @@ def _of(endpoint: ModelEndpoint, pool: str, loader: str) -> Iterable[Want]:
     copies = endpoint.spec.serving.instances
     if pool != status.pool:
         # None has proved itself on these Tritons, whatever it did on others.
+        waits = _is_later(loader, status.next_loading)
         for ref in status.held_in(pool):
-            yield Want(ref, Role.CANDIDATE, on_trial=True, instances=copies)
+            yield Want(ref, Role.CANDIDATE, on_trial=True, instances=copies, waits=waits)
         return
     sleeper = None if status.asleep is None else status.stable
     for route in status.routes:
         on = route.ref == on_trial
         yield Want(route.ref, _ROLES[route.arm], on, copies, asleep=route.ref == sleeper)
     candidate = status.candidate.ref if status.candidate else None
+    is_coming = status.candidate is not None and status.candidate.phase in _COMING
     for ref in status.packages:
         coming = ref in {candidate, on_trial}
-        waits = ref == candidate and _must_wait(status, loader)
+        waits = ref == candidate and is_coming and _is_later(loader, status.loading)
         role = Role.CANDIDATE if coming else Role.KEPT
         yield Want(ref, role, coming, copies, waits, asleep=ref == sleeper)
 
 
-def _must_wait(status: EndpointStatus, loader: str) -> bool:
-    """Whether the candidate is not this loader's to bring in yet."""
-    is_coming = status.candidate is not None and status.candidate.phase in _COMING
-    return is_coming and bool(status.loading) and loader not in status.loading
+def _is_later(loader: str, named: tuple[str, ...]) -> bool:
+    """Whether it is not this loader's turn yet."""
+    return bool(named) and loader not in named

@@ -146,7 +146,7 @@ def statuses(draw: st.DrawFn) -> EndpointStatus:
 
 FOLLOWED = {
     "generation", "task", "routes", "packages", "pool", "device", "next_pool", "next_packages",
-    "asleep", "cordoned", "loading", "model_created", "rejected_through",
+    "next_loading", "asleep", "cordoned", "loading", "model_created", "rejected_through",
 }  # fmt: skip
 LARGEST = EndpointStatus(
     routes=(Route.all_callers(ref("m" * 256, "1")),),
@@ -194,6 +194,7 @@ CROWDED = FULL.model_copy(
         "next_packages": (STATE.candidate,),
         "cordoned": ("l" * 63,) * 2 * NAMED_LIMIT,
         "loading": ("l" * 63,) * NAMED_LIMIT,
+        "next_loading": ("l" * 63,) * NAMED_LIMIT,
     }
 )
 BESIDE_BYTES = 6 << 10  # of what only a large pool, and spaces that are kept, add to a summary
@@ -207,7 +208,8 @@ BESIDE_BYTES = 6 << 10  # of what only a large pool, and spaces that are kept, a
 def test_a_summary_is_small_and_leaves_what_is_followed_as_it_is(status: EndpointStatus) -> None:
     found = summary(status)
     size = len(found.model_dump_json(by_alias=True).encode())
-    beside = (status.kept, status.next_packages, status.cordoned, status.loading)
+    turns = (status.loading, status.next_loading)
+    beside = (status.kept, status.next_packages, status.cordoned, *turns)
     assert size <= SUMMARY_BYTES + any(beside) * BESIDE_BYTES
     assert found.model_dump(include=FOLLOWED) == status.model_dump(include=FOLLOWED)
     for state, whole in (

@@ -242,6 +242,21 @@ def test_what_moves_to_a_pool_is_on_trial_there_and_stable_where_it_is() -> None
     )
 
 
+def test_what_moves_to_a_pool_waits_there_for_the_loaders_that_come_first() -> None:
+    routes = (Route(arm=Arm.STABLE, ref=A, weight=100),)
+    turn = {"pool": "cpu", "next_pool": "gpu", "next_loading": ("first",)}
+    moving = EndpointStatus.model_validate({"routes": routes, "packages": (A, B), **turn})
+
+    def waiting(*more: ModelEndpoint, pool: str = "gpu", loader: str = "other") -> set[str]:
+        wants = list_wanted([endpoint(moving), *more], pool, loader)
+        return {want.ref.version for want in wants if want.waits}
+
+    assert waiting() == {"1", "2"}
+    assert waiting(loader="first") == waiting(pool="cpu") == set()
+    serving = EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=B, weight=100),), pool="gpu")
+    assert waiting(endpoint(serving, name="serving")) == {"1"}
+
+
 def test_a_pool_of_another_kind_of_device_loads_its_own_package_and_nothing_else() -> None:
     routes = (Route(arm=Arm.STABLE, ref=A, weight=100),)
     status = EndpointStatus(

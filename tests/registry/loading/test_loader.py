@@ -14,6 +14,7 @@ from registry_fakes import (
 )
 
 from contracts.ceilings import Ceilings
+from contracts.endpoint import EndpointSpec
 from contracts.loading import FailureCause, LoaderReport
 from contracts.manifest import PyfuncSpec
 from contracts.model import ModelRef
@@ -23,6 +24,8 @@ from registry.errors import (
     TritonUnavailableError,
 )
 from registry.loading.room import Room
+from registry.reconcile.pools import place_endpoint
+from registry.reconcile.rollouts import HeldPackages
 from registry.stores.endpoints import FileEndpointStore
 
 STABLE, CANDIDATE, OLD = ref("2", "b"), ref("3", "c"), ref("1", "a")
@@ -770,6 +773,35 @@ async def test_an_endpoint_that_moves_is_loaded_there_first_and_unloaded_here_la
     here.time += 601
     assert names(await here.settle()) == []
     assert here.triton.calls[-1] == ("unload", STABLE.triton_model)
+
+
+async def test_a_package_that_ends_tritons_ends_one_of_the_next_pool_at_a_time(
+    tmp_path: Path,
+) -> None:
+    there = [LoaderHarness(tmp_path / name) for name in "abc"]
+    for harness, name in zip(there, "abc", strict=True):
+        harness.options = replace(harness.options, name=name, pool="gpu")
+        harness.loader = harness.new_loader()
+        harness.endpoints.put(endpoint(name="other"))
+        harness.endpoints.show(status(OLD, stable=OLD).model_copy(update={"pool": "gpu"}), "other")
+        harness.triton.dies_on.add(STABLE.triton_model)
+        harness.triton.stays_down = True
+        await harness.loader.step()
+    moving, ended, held = status(STABLE, stable=STABLE), [0, 0, 0], HeldPackages()
+    for _ in range(30):
+        held.take(tuple(harness.reports.stored[harness.options.name] for harness in there))
+        moving = place_endpoint(EndpointSpec(model="m", pool="gpu"), moving, held, refused=False)
+        for harness in there:
+            harness.endpoints.show(moving)
+            harness.time += 20.0
+            if harness.triton.down:
+                harness.triton.restart()
+            while await harness.loader.step():
+                pass
+        down = [harness.triton.down for harness in there]
+        assert sum(down) <= 1
+        ended = [count + is_down for count, is_down in zip(ended, down, strict=True)]
+    assert ended == [2, 2, 2]
 
 
 def with_room(harness: LoaderHarness, room: Room) -> None:
