@@ -30,6 +30,7 @@ from registry.errors import (
     ModelProcessGoneError,
     PyfuncNotAllowedError,
     RegistryError,
+    TritonLateError,
     TritonRefusedError,
     TritonUnavailableError,
 )
@@ -446,12 +447,14 @@ class Loader:
         """Records a load without an answer: Triton ended, or took too long and goes on.
 
         Some loads never end: a backend's process may not come up. Other packages wait for each try.
+        If Triton held nothing, only the connection, which breaks as it ends, tells the two apart.
         """
+        goes_on = bool(self._loaded) or isinstance(error, TritonLateError)
         try:
-            held = await self._triton.held(self._loaded)
+            goes_on &= (await self._triton.held(self._loaded)).keys() >= self._loaded.keys()
         except TritonUnavailableError:
-            held = {}
-        if self._loaded and held.keys() >= self._loaded.keys():
+            goes_on = False
+        if goes_on:
             # Callers wait for a stable one, which Triton may hold by now.
             pause = 0.0 if want.role is Role.STABLE else _LATE_PAUSES * seconds
             await self._note_refusal(want, TritonRefusedError(str(error)), pause)

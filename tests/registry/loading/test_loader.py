@@ -20,6 +20,7 @@ from contracts.manifest import PyfuncSpec
 from contracts.model import ModelRef
 from registry.errors import (
     BackendMissingError,
+    TritonLateError,
     TritonRefusedError,
     TritonUnavailableError,
 )
@@ -342,6 +343,20 @@ async def test_a_load_that_takes_too_long_is_no_end_of_a_triton_that_goes_on(
     assert names(report) == ["2"]
     assert report.failed[0].again  # with a witness between: other Tritons' word counts as well
     assert harness.triton.loads().count(CANDIDATE.triton_model) > 2
+
+
+async def test_a_first_version_whose_loads_take_too_long_ended_no_triton_and_is_used_once_it_is_up(
+    harness: LoaderHarness,
+) -> None:
+    late = TritonLateError("Triton does not answer: Deadline Exceeded")
+    harness.triton.refuses[CANDIDATE.triton_model] = late
+    for _ in range(3):
+        report = await harness.serve(CANDIDATE)
+        assert [each.cause for each in report.failed] == [FailureCause.REFUSED]
+        harness.time += 1e3
+    harness.triton.models.add(CANDIDATE.triton_model)  # behind the deadline
+    report = await harness.settle()
+    assert (names(report), report.failed) == (["3"], ())
 
 
 async def test_a_stable_version_whose_load_took_too_long_is_asked_for_soon_again(
