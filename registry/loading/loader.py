@@ -7,6 +7,7 @@ versions, serves no prediction, and unloads only what it, or a loader before it,
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -356,7 +357,10 @@ class Loader:
             known = self._failures.get(want.ref.triton_model)
             recorded = known is not None and known.cause is FailureCause.CRASHED
             if reason and not recorded:
-                self._failures.add(want, reason, FailureCause.CRASHED)
+                # Ends while it was held are too many for chance; those of its loads may be.
+                held_it = self._book.ledger.confirm_loaded(want.ref).crash_reason(want.ref)
+                pause = math.inf if held_it else 0.0
+                self._failures.add(want, reason, FailureCause.CRASHED, pause)
 
     def _learn(self, running: Iterable[ModelInstances]) -> None:
         """Whether this Triton runs models on GPUs; it says so of what it holds."""
@@ -381,7 +385,7 @@ class Loader:
             name = want.ref.triton_model
             if want.waits or want.asleep or name in self._loaded:
                 continue
-            if desired.may_try(self._failures.get(name), now):
+            if desired.may_try(want, self._failures.get(name), now):
                 return want
         return None
 
@@ -392,7 +396,7 @@ class Loader:
         now = self._now()
         for want in wants:
             known = self._failures.get(want.ref.triton_model)
-            if desired.may_try(known, now) and self._differs(want, held):
+            if desired.may_try(want, known, now) and self._differs(want, held):
                 return want
         return None
 

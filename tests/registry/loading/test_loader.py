@@ -14,10 +14,11 @@ from registry_fakes import (
 )
 
 from contracts.ceilings import Ceilings
-from contracts.endpoint import EndpointSpec
+from contracts.endpoint import EndpointSpec, EndpointStatus
 from contracts.loading import FailureCause, LoaderReport
 from contracts.manifest import PyfuncSpec
 from contracts.model import ModelRef
+from contracts.rollout import RolloutState
 from registry.errors import (
     BackendMissingError,
     TritonLateError,
@@ -381,6 +382,53 @@ async def test_a_candidate_that_kills_triton_twice_is_not_loaded_a_third_time(
         harness.time += 100.0
     assert harness.triton.loads().count(CANDIDATE.triton_model) == 2
     assert report.ready
+    assert report.failed[0].cause is FailureCause.CRASHED
+
+
+def rolling_out() -> EndpointStatus:
+    """Others hold the candidate: its rollout has begun."""
+    state = RolloutState(id="r", candidate=CANDIDATE, stable=STABLE, began=0.0, step_began=0.0)
+    return status(STABLE, CANDIDATE, stable=STABLE).model_copy(update={"rollout": state})
+
+
+async def test_a_candidate_under_whose_loads_triton_ended_is_tried_once_others_hold_it_ever_later(
+    harness: LoaderHarness,
+) -> None:
+    harness.triton.dies_on.add(CANDIDATE.triton_model)
+    tried, loads = list[float](), 2
+    for _ in range(4):  # nobody holds it: two ends are enough
+        await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+        harness.time += 50_000.0
+    assert harness.triton.loads().count(CANDIDATE.triton_model) == loads
+    harness.endpoints.show(rolling_out())
+    began = harness.time
+    while harness.time < began + 100_000.0:
+        report = await harness.settle()
+        if harness.triton.loads().count(CANDIDATE.triton_model) > loads:
+            loads += 1
+            tried.append(harness.time - began)
+        harness.time += 600.0
+    assert report.failed[0].cause is FailureCause.CRASHED
+    assert tried[0] == 0.0
+    assert 3 <= len(tried) <= 5
+    assert all(later >= 2 * pause for pause, later in pairwise(b - a for a, b in pairwise(tried)))
+    harness.triton.dies_on.clear()
+    harness.time += 86_400.0
+    report = await harness.settle()
+    assert (sorted(names(report)), report.failed) == (["2", "3"], ())
+
+
+async def test_a_candidate_that_triton_held_as_it_ended_again_and_again_is_not_tried_again(
+    harness: LoaderHarness,
+) -> None:
+    harness.endpoints.show(rolling_out())
+    await harness.settle()
+    for _ in range(2):
+        report = await harness.restart_triton()
+    for _ in range(9):
+        assert names(report) == ["2"]
+        harness.time += 50_000.0
+        report = await harness.settle()
     assert report.failed[0].cause is FailureCause.CRASHED
 
 
