@@ -36,7 +36,7 @@ KIND: Literal["ModelEndpoint"] = "ModelEndpoint"
 TENANT: Literal["headrace.dev/tenant"] = "headrace.dev/tenant"  # an annotation
 HISTORY_LIMIT = 50
 KEPT_LIMIT = 4  # vector spaces that are answered by name only
-NAMED_LIMIT = 8  # Tritons that a list in a status names: all that watch are sent it
+NAMED_LIMIT = 6  # Tritons that a list in a status names: all that watch are sent it
 REASONS_LIMIT = 20  # rejections that keep their reason, the newest
 _SHOWN_LABELS = 20  # in a sentence
 REJECTIONS_LIMIT = 500  # records of rejections: some 70 kB
@@ -425,6 +425,9 @@ class EndpointStatus(_EndpointModel):
     next_pool: str = Field("", description="loads the packages, before callers go there")
     next_packages: tuple[ModelRef, ...] = Field(
         (), description="what nextPool loads in place of packages: the same for its own devices"
+    )
+    next_loading: tuple[str, ...] = Field(
+        (), description="loaders of nextPool that may load it now; none named: all"
     )
     unserved: str = Field("", description="why no Triton of the pool can answer")
     unguarded: str = Field("", description="why the spec's guardrail refuses all callers")

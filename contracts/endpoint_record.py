@@ -27,12 +27,12 @@ from contracts.rollout import CheckResult, CommandOutcome, RolloutState, Verdict
 SUMMARY_BYTES: Final = 5 << 10
 # What only kept spaces and large pools have beside that, as far as there is room: with conditions,
 # a status in a cluster stays under 8 kB, if names of models and loaders have at most 63 letters.
-_BESIDE = {"kept", "next_packages", "cordoned", "loading"}
+_BESIDE = {"kept", "next_packages", "next_loading", "cordoned", "loading"}
 _MOST_BYTES = 6000
 
 _SENTENCE_BYTES = 300  # of a line of history, a check, a rejection, an answer, a note
 _SHORT_BYTES = 120  # of one if there is little room
-_LEAST_BYTES = 40  # of one if there is next to none
+_LEAST_BYTES = 32  # of one if there is next to none
 _LINES, _REJECTIONS, _ANSWERS, _NOTES = 10, 20, 5, 10  # at most
 _OPEN_CHECKS = 8  # shown if there is no room for all
 _MORE = "…"

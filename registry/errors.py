@@ -37,6 +37,10 @@ class TritonUnavailableError(RegistryError):
     """Triton does not answer, or not in time."""
 
 
+class TritonLateError(TritonUnavailableError):
+    """Triton had not answered when a call's deadline passed; its connection did not break."""
+
+
 class TritonRefusedError(RegistryError):
     """Triton answered and refused; the message holds its own words."""
 

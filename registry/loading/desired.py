@@ -10,7 +10,7 @@ from enum import IntEnum
 from pydantic import BaseModel, ConfigDict
 
 from contracts.backoff import Backoff
-from contracts.endpoint import Arm, EndpointStatus, ModelEndpoint, Phase
+from contracts.endpoint import Arm, ModelEndpoint, Phase
 from contracts.loading import FailureCause, WitnessAnswer
 from contracts.model import DEFAULT_POOL, ModelRef
 from registry.loading import crashes
@@ -18,6 +18,7 @@ from registry.loading.crashes import CrashCount
 from registry.loading.refusals import is_version_fault
 
 RETRIES = Backoff(1.0, 60.0)
+CRASH_RETRIES = Backoff(300.0, 86_400.0)  # each ends Triton once more, if it was not chance
 # How long a Triton that holds other stable packages is unready for one that it fails to load. It
 # may be one that takes the place of a Triton that holds it, so that a store or a disk that is away
 # is waited for; a package whose model Triton itself refuses will hardly be loaded later.
@@ -52,7 +53,8 @@ class Want:
 
     ``on_trial``: it has not proven itself yet, so that it is blamed if Triton dies under it. So
     is a candidate, and a stable version in its bake. ``instances``: copies that run at once; None:
-    as many as suit Triton's machine. ``waits``: other Tritons of the pool load it first.
+    as many as suit Triton's machine. ``waits``: other Tritons of the pool load it first;
+    ``rolls_out``: they hold it by now, so that its rollout began.
     ``asleep``: it is idle, so that it need not be loaded until somebody does; ``returns``:
     somebody asks for it, and the status still says that it sleeps.
     """
@@ -62,6 +64,7 @@ class Want:
     on_trial: bool = False
     instances: int | None = None
     waits: bool = False
+    rolls_out: bool = False
     asleep: bool = False
     returns: bool = False
 
@@ -186,7 +189,7 @@ class ModelLedger(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class PackageFailure:
-    """Why a package is not loaded. ``retry_at`` is None while trying again would do harm.
+    """Why a package is not loaded, and when it is tried again, unix seconds.
 
     ``since`` is the time of the first failure in a row, unix seconds. ``blames_model``: the words
     do. ``witness``: whether Triton has loaded what is known to be good since; it is asked at
@@ -199,7 +202,7 @@ class PackageFailure:
     blames_model: bool
     attempts: int
     since: float
-    retry_at: float | None
+    retry_at: float
     witness: WitnessAnswer = WitnessAnswer.UNTRIED
     witness_asked: int = 0
     witness_at: float | None = 0.0
@@ -255,7 +258,7 @@ def count_failure(
 ) -> PackageFailure:
     """A failure to load, with the time of the next try.
 
-    A version on trial under which Triton ends is not tried again: it would end once more. A witness
+    A version on trial under which Triton ends is tried ever later: it may end once more. A witness
     that was loaded after an earlier failure of the same kind still counts, but for the second
     refusal: a Triton may have been sick at the first one, and well when its witness was loaded.
     """
@@ -266,7 +269,7 @@ def count_failure(
     again = refused and known is not None and known.witness_loaded
     if known is not None and again and not (known.again or blames_model):
         known = None  # what a witness does counts from here on
-    final = cause is FailureCause.CRASHED and (want.on_trial or want.role is not Role.STABLE)
+    pauses = CRASH_RETRIES if cause is FailureCause.CRASHED else RETRIES
     return PackageFailure(
         want.ref,
         reason,
@@ -274,7 +277,7 @@ def count_failure(
         blames_model,
         attempts,
         since=previous.since if previous else now,
-        retry_at=None if final else now + RETRIES.after(attempts),
+        retry_at=now + pauses.after(attempts),
         witness=known.witness if known else WitnessAnswer.UNTRIED,
         witness_asked=known.witness_asked if known else 0,
         witness_at=known.witness_at if known else now,
@@ -293,9 +296,15 @@ def add_witness(failure: PackageFailure, answer: WitnessAnswer, now: float) -> P
     return replace(failure, witness=known, witness_asked=asked, witness_at=again)
 
 
-def may_try(failure: PackageFailure | None, now: float) -> bool:
-    """Whether a package that is not loaded may be tried now."""
-    return failure is None or (failure.retry_at is not None and now >= failure.retry_at)
+def may_try(want: Want, failure: PackageFailure | None, now: float) -> bool:
+    """Whether a package that is not loaded may be tried now.
+
+    One on trial under which Triton ends may not before other Tritons hold it.
+    """
+    if failure is None:
+        return True
+    may_end_it = failure.cause is FailureCause.CRASHED
+    return now >= failure.retry_at and (want.rolls_out or not may_end_it)
 
 
 def find_missing_stable(wants: Iterable[Want], loaded: Container[str]) -> tuple[ModelRef, ...]:
@@ -351,22 +360,24 @@ def _of(endpoint: ModelEndpoint, pool: str, loader: str) -> Iterable[Want]:
     copies = endpoint.spec.serving.instances
     if pool != status.pool:
         # None has proved itself on these Tritons, whatever it did on others.
+        waits = _is_later(loader, status.next_loading)
         for ref in status.held_in(pool):
-            yield Want(ref, Role.CANDIDATE, on_trial=True, instances=copies)
+            yield Want(ref, Role.CANDIDATE, on_trial=True, instances=copies, waits=waits)
         return
     sleeper = None if status.asleep is None else status.stable
     for route in status.routes:
         on = route.ref == on_trial
-        yield Want(route.ref, _ROLES[route.arm], on, copies, asleep=route.ref == sleeper)
+        asleep = route.ref == sleeper
+        yield Want(route.ref, _ROLES[route.arm], on, copies, rolls_out=on, asleep=asleep)
     candidate = status.candidate.ref if status.candidate else None
+    is_coming = status.candidate is not None and status.candidate.phase in _COMING
     for ref in status.packages:
         coming = ref in {candidate, on_trial}
-        waits = ref == candidate and _must_wait(status, loader)
+        waits = ref == candidate and is_coming and _is_later(loader, status.loading)
         role = Role.CANDIDATE if coming else Role.KEPT
-        yield Want(ref, role, coming, copies, waits, asleep=ref == sleeper)
+        yield Want(ref, role, coming, copies, waits, ref == on_trial, asleep=ref == sleeper)
 
 
-def _must_wait(status: EndpointStatus, loader: str) -> bool:
-    """Whether the candidate is not this loader's to bring in yet."""
-    is_coming = status.candidate is not None and status.candidate.phase in _COMING
-    return is_coming and bool(status.loading) and loader not in status.loading
+def _is_later(loader: str, named: tuple[str, ...]) -> bool:
+    """Whether it is not this loader's turn yet."""
+    return bool(named) and loader not in named

@@ -1,8 +1,8 @@
 """What one Triton failed to load, as its loader remembers and reports it.
 
 Only facts: what failed, how often in a row, and whether a package that is known to be good was
-loaded since then. It judges nobody. Every failure is tried again, with growing pauses, but for a
-version on trial under which Triton ends: another load would end it again.
+loaded since then. It judges nobody. Every failure is tried again, with growing pauses, a version on
+trial under which Triton ends only once others hold it: another load may end it again.
 """
 
 import logging
@@ -43,8 +43,7 @@ class Failures:
         name = want.ref.triton_model
         previous = self._failures.get(name)
         failure = desired.count_failure(want, reason, previous, cause=cause, now=self._now())
-        if failure.retry_at is not None:
-            failure = replace(failure, retry_at=max(failure.retry_at, self._now() + pause))
+        failure = replace(failure, retry_at=max(failure.retry_at, self._now() + pause))
         self._failures[name] = failure
         metrics.LOAD_FAILURES.labels("version" if failure.blames_model else "environment").inc()
         log.warning("%s is not loaded: %s", name, reason)
@@ -60,7 +59,7 @@ class Failures:
         self._failures = {
             name: item
             for name, item in self._failures.items()
-            if name in missing and (item.retry_at is not None or name in on_trial)
+            if name in missing and (item.cause is not FailureCause.CRASHED or name in on_trial)
         }
 
     def retry_what_did_not_fit(self) -> None:

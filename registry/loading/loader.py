@@ -7,6 +7,7 @@ versions, serves no prediction, and unloads only what it, or a loader before it,
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -30,6 +31,7 @@ from registry.errors import (
     ModelProcessGoneError,
     PyfuncNotAllowedError,
     RegistryError,
+    TritonLateError,
     TritonRefusedError,
     TritonUnavailableError,
 )
@@ -355,7 +357,10 @@ class Loader:
             known = self._failures.get(want.ref.triton_model)
             recorded = known is not None and known.cause is FailureCause.CRASHED
             if reason and not recorded:
-                self._failures.add(want, reason, FailureCause.CRASHED)
+                # Ends while it was held are too many for chance; those of its loads may be.
+                held_it = self._book.ledger.confirm_loaded(want.ref).crash_reason(want.ref)
+                pause = math.inf if held_it else 0.0
+                self._failures.add(want, reason, FailureCause.CRASHED, pause)
 
     def _learn(self, running: Iterable[ModelInstances]) -> None:
         """Whether this Triton runs models on GPUs; it says so of what it holds."""
@@ -380,7 +385,7 @@ class Loader:
             name = want.ref.triton_model
             if want.waits or want.asleep or name in self._loaded:
                 continue
-            if desired.may_try(self._failures.get(name), now):
+            if desired.may_try(want, self._failures.get(name), now):
                 return want
         return None
 
@@ -391,7 +396,7 @@ class Loader:
         now = self._now()
         for want in wants:
             known = self._failures.get(want.ref.triton_model)
-            if desired.may_try(known, now) and self._differs(want, held):
+            if desired.may_try(want, known, now) and self._differs(want, held):
                 return want
         return None
 
@@ -446,12 +451,14 @@ class Loader:
         """Records a load without an answer: Triton ended, or took too long and goes on.
 
         Some loads never end: a backend's process may not come up. Other packages wait for each try.
+        If Triton held nothing, only the connection, which breaks as it ends, tells the two apart.
         """
+        goes_on = bool(self._loaded) or isinstance(error, TritonLateError)
         try:
-            held = await self._triton.held(self._loaded)
+            goes_on &= (await self._triton.held(self._loaded)).keys() >= self._loaded.keys()
         except TritonUnavailableError:
-            held = {}
-        if self._loaded and held.keys() >= self._loaded.keys():
+            goes_on = False
+        if goes_on:
             # Callers wait for a stable one, which Triton may hold by now.
             pause = 0.0 if want.role is Role.STABLE else _LATE_PAUSES * seconds
             await self._note_refusal(want, TritonRefusedError(str(error)), pause)

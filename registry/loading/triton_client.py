@@ -21,6 +21,7 @@ from contracts.tasks import INPUT_IDS, MAX_TOKENS
 from registry.errors import (
     BackendMissingError,
     ModelProcessGoneError,
+    TritonLateError,
     TritonRefusedError,
     TritonUnavailableError,
 )
@@ -323,7 +324,9 @@ class GrpcTriton:
     ) -> TritonUnavailableError | TritonRefusedError:
         details = (error.details() or error.code().name).strip().rstrip(";").strip()
         if error.code() in _AWAY:
-            return TritonUnavailableError(f"Triton at {self._target} does not answer: {details}")
+            is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            kind = TritonLateError if is_late else TritonUnavailableError
+            return kind(f"Triton at {self._target} does not answer: {details}")
         return self._make_refusal(details)
 
     def _make_refusal(self, details: str) -> TritonRefusedError:

@@ -613,7 +613,7 @@ def with_generation(before: EndpointStatus, after: EndpointStatus) -> EndpointSt
 def _list_followed(status: EndpointStatus) -> tuple[object, ...]:
     salt = status.rollout.id if status.rollout else ""
     held = status.packages, status.next_packages
-    return status.routes, held, status.pools, status.loading, salt
+    return status.routes, held, status.pools, status.loading, status.next_loading, salt
 
 
 def _explain_unguarded(endpoint: ModelEndpoint, seen: ObservedState) -> str:

@@ -481,7 +481,7 @@ def _plan_load(
         return _reject(status, target, reason, now, refused=package.ref)
     deciding = verdicts.deciding(seen.loaders)
     named = _with_package(status, package)
-    may_load = pools.next_loaders(seen.loaders, package.ref, status.loading)
+    may_load = pools.next_loaders(seen.loaders, {package.ref}, status.loading)
     named = named.model_copy(update={"loading": may_load})
     update = {"ref": package.ref, "attempts": 0, "retry_at": None}
     candidate = candidate.model_copy(update=update)
@@ -530,7 +530,8 @@ def _plan_crossing(
 
 
 def _cancel_crossing(status: EndpointStatus) -> EndpointStatus:
-    return status.model_copy(update={"next_pool": "", "next_packages": (), "loading": ()})
+    left = {"next_pool": "", "next_packages": (), "next_loading": (), "loading": ()}
+    return status.model_copy(update=left)
 
 
 def _failures(loaders: tuple[LoaderReport, ...], ref: ModelRef) -> list[LoadFailure]:

@@ -9,9 +9,10 @@ version is converted for that first, and it is that package that the other pool 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from contracts.endpoint import NAMED_LIMIT, EndpointSpec, EndpointStatus
-from contracts.loading import DeviceKind, LoaderReport
+from contracts.loading import DeviceKind, FailureCause, LoaderReport
 from contracts.model import ModelRef
 from registry.reconcile.rollouts import HeldPackages
 
@@ -56,7 +57,10 @@ def place_endpoint(
         "unserved": _find_unserved(status, pool, held),
         "cordoned": _find_cordoned((pool, coming), held),
     }
-    return status.model_copy(update=update)
+    placed = status.model_copy(update=update)
+    there, needed = held.of(coming).loaders, set(placed.held_in(coming))
+    may_load = next_loaders(there, needed, status.next_loading)
+    return placed.model_copy(update={"next_loading": may_load})
 
 
 def _find_unserved(status: EndpointStatus, pool: str, held: HeldPackages) -> str:
@@ -132,23 +136,29 @@ def list_answering(status: EndpointStatus) -> frozenset[ModelRef]:
 
 
 def next_loaders(
-    loaders: Sequence[LoaderReport], ref: ModelRef, before: tuple[str, ...]
+    loaders: Sequence[LoaderReport], refs: AbstractSet[ModelRef], before: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The loaders that may bring a package in now; none named: all.
+    """The loaders that may bring these packages in now; none named: all.
 
-    At a time no more load it than hold it already: first one alone, then one, two, four. So a
+    At a time no more load them than hold them already: first one alone, then one, two, four. So a
     package that ends its Triton, or fills it, ends one of them, and callers of other versions never
-    wait for all Tritons at once. Those that failed to load it, or whose Triton is silent, hold
-    nobody up: they go on trying at their own pace, and the next one is asked.
+    wait for all Tritons at once. Those that failed to load one, or whose Triton is silent, hold
+    nobody up: they go on trying at their own pace, and the next one is asked. One that is down
+    since it tried has not failed yet.
 
     Of a large pool ``NAMED_LIMIT`` are named, failed ones last: left out, they pause until half of
     the others hold it, and nobody waits for them sooner.
     """
-    missing = [each for each in loaders if all(model.ref != ref for model in each.loaded)]
+    missing = [each for each in loaders if refs - {model.ref for model in each.loaded}]
     failing = [
         each
         for each in missing
-        if each.silent or any(failure.ref == ref for failure in each.failed)
+        if each.silent
+        or any(
+            each.ready or failure.persists or failure.cause is not FailureCause.AWAY
+            for failure in each.failed
+            if failure.ref in refs
+        )
     ]
     told = sorted(
         (each for each in missing if each not in failing),

@@ -149,7 +149,7 @@ def statuses(draw: st.DrawFn) -> EndpointStatus:
 
 FOLLOWED = {
     "generation", "task", "routes", "packages", "pool", "device", "next_pool", "next_packages",
-    "asleep", "cordoned", "loading", "model_created", "rejected_through",
+    "next_loading", "asleep", "cordoned", "loading", "model_created", "rejected_through",
 }  # fmt: skip
 LARGEST = EndpointStatus(
     routes=(Route.all_callers(ref("m" * 256, "1")),),
@@ -197,6 +197,7 @@ CROWDED = FULL.model_copy(
         "next_packages": (STATE.candidate,),
         "cordoned": ("l" * 63,) * NAMED_LIMIT,
         "loading": ("l" * 63,) * NAMED_LIMIT,
+        "next_loading": ("l" * 63,) * NAMED_LIMIT,
     }
 )
 STATUS_BYTES = 8000  # in a cluster, with the conditions
@@ -211,7 +212,8 @@ STATUS_BYTES = 8000  # in a cluster, with the conditions
 def test_a_summary_is_small_and_leaves_what_is_followed_as_it_is(status: EndpointStatus) -> None:
     found = summary(status)
     said = found.model_dump_json(by_alias=True)
-    beside = (status.kept, status.next_packages, status.cordoned, status.loading)
+    turns = (status.loading, status.next_loading)
+    beside = (status.kept, status.next_packages, status.cordoned, *turns)
     assert any(beside) or len(said.encode()) <= SUMMARY_BYTES
     for_people = [make_columns(found), *conditions(found, (), 10**6, 1.7e9)]
     assert len((said + json.dumps(for_people, ensure_ascii=False)).encode()) < STATUS_BYTES

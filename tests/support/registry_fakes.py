@@ -253,6 +253,7 @@ class FakeTriton:
     hangs_on: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     down: bool = False
+    stays_down: bool = False  # once it has died, until ``restart``
     gpus: int = 0
     device: dict[str, object] = field(default_factory=lambda: {"kind": "cpu"})  # of its probe
     answers: dict[str, NDArray[np.float32]] = field(default_factory=dict)  # ``outputs`` gives
@@ -288,6 +289,7 @@ class FakeTriton:
             raise TritonRefusedError(f"no room for {copies} copies")
         if name in self.dies_on:
             self.models.clear()
+            self.down = self.stays_down
             raise TritonUnavailableError("connection reset")
         if name in self.refuses:
             raise self.refuses[name]

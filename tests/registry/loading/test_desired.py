@@ -52,12 +52,16 @@ def test_the_candidate_comes_before_what_is_only_kept() -> None:
     )
 
 
-@pytest.mark.parametrize("role", Role)
-def test_only_a_version_on_trial_under_which_triton_ends_is_not_tried_again(role: Role) -> None:
+@pytest.mark.parametrize("rolls_out", [False, True])
+def test_a_version_under_which_triton_ends_is_tried_again_only_once_others_hold_it(
+    *, rolls_out: bool
+) -> None:
+    want = Want(A, Role.CANDIDATE, on_trial=True, rolls_out=rolls_out)
     for cause in FailureCause:
-        failure = count_failure(Want(A, role), "no", None, cause=cause, now=10.0)
-        ends_it_again = cause is FailureCause.CRASHED and role is not Role.STABLE
-        assert may_try(failure, 1e6) is not ends_it_again
+        failure = count_failure(want, "no", None, cause=cause, now=10.0)
+        ends_it = cause is FailureCause.CRASHED
+        assert may_try(want, failure, 1e6) is (rolls_out or not ends_it)
+        assert may_try(want, failure, 100.0) is not ends_it
 
 
 def test_a_version_is_blamed_by_words_and_a_witness_only() -> None:
@@ -168,19 +172,16 @@ def baking() -> EndpointStatus:
 
 def test_in_a_bake_the_new_version_is_on_trial_and_the_old_one_is_not() -> None:
     assert list_wanted([endpoint(baking())]) == (
-        Want(B, Role.STABLE, on_trial=True),
+        Want(B, Role.STABLE, on_trial=True, rolls_out=True),
         Want(A, Role.KEPT),
     )
 
 
 def test_a_version_at_fault_in_its_bake_leaves_room_for_the_old_one() -> None:
     new, _ = list_wanted([endpoint(baking())])
-    assert count_failure(new, "crash", None, cause=FailureCause.CRASHED, now=0.0).retry_at is None
-    proven = Want(B, Role.STABLE)
-    assert (
-        count_failure(proven, "crash", None, cause=FailureCause.CRASHED, now=0.0).retry_at
-        is not None
-    )
+    failure = count_failure(new, "crash", None, cause=FailureCause.CRASHED, now=0.0)
+    assert not may_try(new, failure, 299.0)
+    assert may_try(new, failure, 300.0)
 
 
 def test_a_ledger_counts_the_ends_under_a_model_until_nobody_wants_it() -> None:
@@ -240,6 +241,21 @@ def test_what_moves_to_a_pool_is_on_trial_there_and_stable_where_it_is() -> None
         Want(A, Role.CANDIDATE, on_trial=True),
         Want(B, Role.CANDIDATE, on_trial=True),
     )
+
+
+def test_what_moves_to_a_pool_waits_there_for_the_loaders_that_come_first() -> None:
+    routes = (Route(arm=Arm.STABLE, ref=A, weight=100),)
+    turn = {"pool": "cpu", "next_pool": "gpu", "next_loading": ("first",)}
+    moving = EndpointStatus.model_validate({"routes": routes, "packages": (A, B), **turn})
+
+    def waiting(*more: ModelEndpoint, pool: str = "gpu", loader: str = "other") -> set[str]:
+        wants = list_wanted([endpoint(moving), *more], pool, loader)
+        return {want.ref.version for want in wants if want.waits}
+
+    assert waiting() == {"1", "2"}
+    assert waiting(loader="first") == waiting(pool="cpu") == set()
+    serving = EndpointStatus(routes=(Route(arm=Arm.STABLE, ref=B, weight=100),), pool="gpu")
+    assert waiting(endpoint(serving, name="serving")) == {"1"}
 
 
 def test_a_pool_of_another_kind_of_device_loads_its_own_package_and_nothing_else() -> None:

@@ -14,15 +14,20 @@ from registry_fakes import (
 )
 
 from contracts.ceilings import Ceilings
+from contracts.endpoint import EndpointSpec, EndpointStatus
 from contracts.loading import FailureCause, LoaderReport
 from contracts.manifest import PyfuncSpec
 from contracts.model import ModelRef
+from contracts.rollout import RolloutState
 from registry.errors import (
     BackendMissingError,
+    TritonLateError,
     TritonRefusedError,
     TritonUnavailableError,
 )
 from registry.loading.room import Room
+from registry.reconcile.pools import place_endpoint
+from registry.reconcile.rollouts import HeldPackages
 from registry.stores.endpoints import FileEndpointStore
 
 STABLE, CANDIDATE, OLD = ref("2", "b"), ref("3", "c"), ref("1", "a")
@@ -341,6 +346,20 @@ async def test_a_load_that_takes_too_long_is_no_end_of_a_triton_that_goes_on(
     assert harness.triton.loads().count(CANDIDATE.triton_model) > 2
 
 
+async def test_a_first_version_whose_loads_take_too_long_ended_no_triton_and_is_used_once_it_is_up(
+    harness: LoaderHarness,
+) -> None:
+    late = TritonLateError("Triton does not answer: Deadline Exceeded")
+    harness.triton.refuses[CANDIDATE.triton_model] = late
+    for _ in range(3):
+        report = await harness.serve(CANDIDATE)
+        assert [each.cause for each in report.failed] == [FailureCause.REFUSED]
+        harness.time += 1e3
+    harness.triton.models.add(CANDIDATE.triton_model)  # behind the deadline
+    report = await harness.settle()
+    assert (names(report), report.failed) == (["3"], ())
+
+
 async def test_a_stable_version_whose_load_took_too_long_is_asked_for_soon_again(
     harness: LoaderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +382,53 @@ async def test_a_candidate_that_kills_triton_twice_is_not_loaded_a_third_time(
         harness.time += 100.0
     assert harness.triton.loads().count(CANDIDATE.triton_model) == 2
     assert report.ready
+    assert report.failed[0].cause is FailureCause.CRASHED
+
+
+def rolling_out() -> EndpointStatus:
+    """Others hold the candidate: its rollout has begun."""
+    state = RolloutState(id="r", candidate=CANDIDATE, stable=STABLE, began=0.0, step_began=0.0)
+    return status(STABLE, CANDIDATE, stable=STABLE).model_copy(update={"rollout": state})
+
+
+async def test_a_candidate_under_whose_loads_triton_ended_is_tried_once_others_hold_it_ever_later(
+    harness: LoaderHarness,
+) -> None:
+    harness.triton.dies_on.add(CANDIDATE.triton_model)
+    tried, loads = list[float](), 2
+    for _ in range(4):  # nobody holds it: two ends are enough
+        await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+        harness.time += 50_000.0
+    assert harness.triton.loads().count(CANDIDATE.triton_model) == loads
+    harness.endpoints.show(rolling_out())
+    began = harness.time
+    while harness.time < began + 100_000.0:
+        report = await harness.settle()
+        if harness.triton.loads().count(CANDIDATE.triton_model) > loads:
+            loads += 1
+            tried.append(harness.time - began)
+        harness.time += 600.0
+    assert report.failed[0].cause is FailureCause.CRASHED
+    assert tried[0] == 0.0
+    assert 3 <= len(tried) <= 5
+    assert all(later >= 2 * pause for pause, later in pairwise(b - a for a, b in pairwise(tried)))
+    harness.triton.dies_on.clear()
+    harness.time += 86_400.0
+    report = await harness.settle()
+    assert (sorted(names(report)), report.failed) == (["2", "3"], ())
+
+
+async def test_a_candidate_that_triton_held_as_it_ended_again_and_again_is_not_tried_again(
+    harness: LoaderHarness,
+) -> None:
+    harness.endpoints.show(rolling_out())
+    await harness.settle()
+    for _ in range(2):
+        report = await harness.restart_triton()
+    for _ in range(9):
+        assert names(report) == ["2"]
+        harness.time += 50_000.0
+        report = await harness.settle()
     assert report.failed[0].cause is FailureCause.CRASHED
 
 
@@ -770,6 +836,35 @@ async def test_an_endpoint_that_moves_is_loaded_there_first_and_unloaded_here_la
     here.time += 601
     assert names(await here.settle()) == []
     assert here.triton.calls[-1] == ("unload", STABLE.triton_model)
+
+
+async def test_a_package_that_ends_tritons_ends_one_of_the_next_pool_at_a_time(
+    tmp_path: Path,
+) -> None:
+    there = [LoaderHarness(tmp_path / name) for name in "abc"]
+    for harness, name in zip(there, "abc", strict=True):
+        harness.options = replace(harness.options, name=name, pool="gpu")
+        harness.loader = harness.new_loader()
+        harness.endpoints.put(endpoint(name="other"))
+        harness.endpoints.show(status(OLD, stable=OLD).model_copy(update={"pool": "gpu"}), "other")
+        harness.triton.dies_on.add(STABLE.triton_model)
+        harness.triton.stays_down = True
+        await harness.loader.step()
+    moving, ended, held = status(STABLE, stable=STABLE), [0, 0, 0], HeldPackages()
+    for _ in range(30):
+        held.take(tuple(harness.reports.stored[harness.options.name] for harness in there))
+        moving = place_endpoint(EndpointSpec(model="m", pool="gpu"), moving, held, refused=False)
+        for harness in there:
+            harness.endpoints.show(moving)
+            harness.time += 20.0
+            if harness.triton.down:
+                harness.triton.restart()
+            while await harness.loader.step():
+                pass
+        down = [harness.triton.down for harness in there]
+        assert sum(down) <= 1
+        ended = [count + is_down for count, is_down in zip(ended, down, strict=True)]
+    assert ended == [2, 2, 2]
 
 
 def with_room(harness: LoaderHarness, room: Room) -> None:

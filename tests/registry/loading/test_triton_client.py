@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from well_triton import well_triton
 
-from registry.errors import TritonRefusedError
+from registry.errors import TritonLateError, TritonRefusedError, TritonUnavailableError
 from registry.loading.triton_client import PROBE, GrpcTriton
 
 TOKENS = {"input_ids": np.ones((2, 3), np.int64)}
@@ -29,3 +29,16 @@ async def test_no_number_for_a_probe_of_tokens_is_a_refusal_and_of_other_request
             )  # zeros may have none
         finally:
             await triton.close()
+
+
+async def test_a_call_that_takes_too_long_is_told_from_a_triton_that_is_away() -> None:
+    async with well_triton() as (address, _):
+        triton = GrpcTriton(address, call_seconds=20, load_seconds=0)
+        with pytest.raises(TritonLateError):
+            await triton.load("m", {})
+        await triton.close()
+    triton = GrpcTriton(address, call_seconds=20, load_seconds=20)
+    with pytest.raises(TritonUnavailableError) as told:
+        await triton.load("m", {})
+    await triton.close()
+    assert not isinstance(told.value, TritonLateError)

@@ -302,7 +302,7 @@ def test_a_good_version_is_never_rejected_and_a_bad_one_is_unless_all_are_sick(
         assert not (pool.good and rejected)
         assert len(verdicts.excused) <= number // 2
         assert verdicts.cordoned <= verdicts.excused <= verdicts.sick.keys()
-        loading = pools.next_loaders(reports, NEW, loading)
+        loading = pools.next_loaders(reports, {NEW}, loading)
         for place in range(number):
             if not loading or f"t{place}" in loading:
                 holds, failure = pool.told(place)

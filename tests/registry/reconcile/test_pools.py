@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from registry_fakes import ref, refusal, report
 
 from contracts.endpoint import NAMED_LIMIT, Arm, EndpointSpec, EndpointStatus, Route
-from contracts.loading import LoaderReport, LoadFailure, Trouble
+from contracts.loading import FailureCause, LoaderReport, LoadFailure, Trouble
 from contracts.rollout import RolloutState
 from registry.reconcile import pools
 from registry.reconcile.rollouts import HeldPackages
@@ -135,12 +135,12 @@ def test_in_a_move_those_are_cordoned_first_that_callers_would_meet() -> None:
     failing = report(OLD).model_copy(
         update={"troubles": (Trouble(ref=OLD, reason="CUDA failure 719", fails=True),)}
     )
-    reports = [failing] * 6 + [report(OLD)] * 7
+    reports = [failing] * 4 + [report(OLD)] * 5
     pool = [of("z", each, f"{number}") for number, each in enumerate(reports)]
     coming = [of("gpu", each, f"{number}") for number, each in enumerate([*reports, report()])]
     cordoned = placed(SERVING.model_copy(update={"pool": "z"}), held_by(*pool, *coming)).cordoned
     assert len(cordoned) == NAMED_LIMIT
-    assert {each.loader for each in pool[:6]} < set(cordoned)
+    assert {each.loader for each in pool[:4]} < set(cordoned)
 
 
 def test_a_pool_hears_of_changes_in_its_own_tritons_alone() -> None:
@@ -187,7 +187,7 @@ def test_a_candidate_is_loaded_by_one_triton_then_by_as_many_as_hold_it() -> Non
     told: tuple[str, ...] = ()
     while len(holding) < len(names):
         reports = tuple(report(*([NEW] if name in holding else []), loader=name) for name in names)
-        told = pools.next_loaders(reports, NEW, told)
+        told = pools.next_loaders(reports, {NEW}, told)
         wave = set(told or names) - holding
         waves.append(len(wave))
         holding |= wave
@@ -207,7 +207,7 @@ def test_of_a_large_pool_few_are_named_at_a_time_and_all_come_to_hold_it() -> No
             )
             for name in names
         )
-        told = pools.next_loaders(reports, NEW, told)
+        told = pools.next_loaders(reports, {NEW}, told)
         assert len(told) <= 16
         tried |= set(told or names)
         holding |= set(told or names) - broken
@@ -216,16 +216,47 @@ def test_of_a_large_pool_few_are_named_at_a_time_and_all_come_to_hold_it() -> No
 
 def test_a_triton_that_was_told_goes_on_and_one_that_is_gone_is_replaced() -> None:
     reports = tuple(report(loader=name) for name in "abc")
-    assert pools.next_loaders(reports, NEW, ("b",)) == ("b",)
-    assert pools.next_loaders(reports, NEW, ("gone",)) == ("a",)
+    assert pools.next_loaders(reports, {NEW}, ("b",)) == ("b",)
+    assert pools.next_loaders(reports, {NEW}, ("gone",)) == ("a",)
     starting = (report(loader="a", ready=False), report(loader="b"), report(loader="c"))
-    assert pools.next_loaders(starting, NEW, ()) == ("b",)
+    assert pools.next_loaders(starting, {NEW}, ()) == ("b",)
 
 
 def test_a_triton_that_is_silent_since_it_was_told_holds_up_nobody() -> None:
     silent = report(loader="a", ready=False).model_copy(update={"silent": True})
     reports = (silent, report(loader="b"), report(loader="c"))
-    assert pools.next_loaders(reports, NEW, ("a",)) == ("a", "b")
+    assert pools.next_loaders(reports, {NEW}, ("a",)) == ("a", "b")
+
+
+def test_while_a_triton_is_down_under_a_first_load_no_other_is_asked() -> None:
+    away = (refusal(NEW, "reset").model_copy(update={"cause": FailureCause.AWAY}),)
+    down = report(loader="a", ready=False, failed=away)
+    others = report(loader="b"), report(loader="c")
+    assert pools.next_loaders((down, *others), {NEW}, ("a",)) == ("a",)
+    lasting = (away[0].model_copy(update={"persists": True}),)  # a store, for all that is known
+    for goes_on in (
+        down.model_copy(update={"silent": True}),
+        down.model_copy(update={"failed": lasting}),
+        down.model_copy(update={"ready": True}),
+    ):
+        assert pools.next_loaders((goes_on, *others), {NEW}, ("a",)) == ("a", "b")
+
+
+def test_the_tritons_of_a_new_pool_load_what_moves_to_it_one_after_the_other() -> None:
+    names = ("gpu-a", "gpu-b", "gpu-c")
+    reports = {name: of("gpu", report(), name[-1]) for name in names}
+    status, turns = ROLLING_OUT, []
+    for _ in names:
+        status = placed(status, held_by(report(OLD, NEW), *reports.values()))
+        turns.append(status.next_loading)
+        (turn,) = status.next_loading or ("gpu-c",)
+        half = of("gpu", report(OLD), turn[-1])  # one of two versions is not its turn's end
+        waits = placed(status, held_by(report(OLD, NEW), *{**reports, turn: half}.values()))
+        assert waits.next_loading == status.next_loading
+        reports[turn] = of("gpu", report(OLD, NEW), turn[-1])
+    assert turns == [("gpu-a",), ("gpu-b",), ()]
+    arrived = placed(status, held_by(report(OLD, NEW), *reports.values()))
+    assert (arrived.pool, arrived.next_loading) == ("gpu", ())
 
 
 @given(st.sets(st.sampled_from("abcdefg")), st.sets(st.sampled_from("abcdefg")), st.booleans())
@@ -236,7 +267,7 @@ def test_never_do_more_load_a_candidate_than_hold_it_and_somebody_always_may(
         *(report(NEW, loader=name) for name in sorted(holding)),
         *(report(loader=name, ready=ready) for name in sorted(lacking - holding)),
     )
-    told = pools.next_loaders(reports, NEW, ())
+    told = pools.next_loaders(reports, {NEW}, ())
     loading = set(told) or {each.loader for each in reports} - holding
     assert loading <= lacking - holding
     assert len(loading) <= max(1, len(holding))
