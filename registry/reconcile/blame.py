@@ -101,18 +101,21 @@ def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
     """Why a version that no Triton holds is at fault, if that is proven.
 
     Where there are several Tritons, a second one must say so: one that computes wrongly or runs
-    another release finds fault with every model. Two that fail at it, in whatever way, are enough
-    if the words of one blame the model, or if its Triton ended under it; in any other words, all
-    whose word counts, and each of them again after its witness was loaded: what was sick for a
-    moment does not refuse it then.
+    another release finds fault with every model, and one without room or its store says nothing of
+    it. Two that refuse it, in whatever words, or end under it are enough if the words of one blame
+    the model, or if its Triton ended; in any other words, all whose word counts, and each of them
+    again after its witness was loaded: what was sick for a moment does not refuse it then.
     """
-    accusers = {
+    spoken = {
         loader: failure
         for loader, failure in told.items()
+        if failure.cause in _SPOKEN and loader in sound
+    }
+    accusers = {
+        loader: failure
+        for loader, failure in spoken.items()
         if failure.witness is WitnessAnswer.LOADS
         and (failure.by_version or failure.again or failure.cause is FailureCause.CRASHED)
-        and failure.cause in _SPOKEN
-        and loader in sound
     }
     if not accusers:
         return ""
@@ -121,7 +124,7 @@ def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
         for loader in sorted(accusers)
         if accusers[loader].by_version or accusers[loader].cause is FailureCause.CRASHED
     ]
-    failing = {loader for loader in told if loader in accusers or told[loader].persists} & sound
+    failing = [each for each in spoken if each in accusers or spoken[each].persists]
     if telling and len(failing) >= min(2, len(sound)):
         return telling[0].reason
     return accusers[min(accusers)].reason if accusers.keys() >= sound else ""

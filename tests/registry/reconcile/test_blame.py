@@ -106,9 +106,17 @@ def test_words_that_blame_the_model_reject_a_version_once_a_second_triton_refuse
     for second in (refusal(words), refusal("[Errno 71] never heard of")):
         assert words in judge((first, refusing("t1", second))).at_fault[NEW]
     assert words in judge((first,)).at_fault[NEW]  # there is no other
-    full = refusal("out of memory", persists=True)  # the other one can never hold it
-    assert words in judge((first, refusing("t1", full))).at_fault[NEW]
-    assert not judge((first, refusing("t1", full.model_copy(update={"persists": False})))).at_fault
+
+
+@pytest.mark.parametrize("cause", ["", "room", "damaged", "away"])
+def test_a_second_triton_that_said_nothing_of_a_version_does_not_accuse_it(
+    cause: str,
+) -> None:
+    first = refusing("t0", refusal("it strays from the original by 0.4"))
+    mute = refusal("no space left", cause=FailureCause(cause), persists=True)
+    assert not judge((first, refusing("t1", mute))).at_fault
+    unasked = refusal("whatever", persists=True, witness=WitnessAnswer.UNTRIED)
+    assert judge((first, refusing("t1", unasked))).at_fault.keys() == {NEW}
 
 
 @pytest.mark.parametrize("words", [GRAPH, "[Errno 71] never heard of"])
@@ -310,10 +318,14 @@ def test_a_good_version_is_never_rejected_and_a_bad_one_is_unless_all_are_sick(
                 tried[place] = report(*refs, loader=f"t{place}", failed=failed)
     well = Health.WELL in pool.healths
     # One that has no room has not said what it thinks of a version.
+    speaking = sum(one in {Health.WELL, Health.SELECTIVE} for one in pool.healths)
     if (
         not pool.good
         and well
-        and (Health.FULL not in pool.healths or refusals.is_version_fault(pool.words))
+        and (
+            Health.FULL not in pool.healths
+            or (refusals.is_version_fault(pool.words) and speaking > 1)
+        )
     ):
         assert rejected
     if pool.good and well:
