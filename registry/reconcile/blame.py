@@ -68,11 +68,14 @@ def judge(reports: Sequence[LoaderReport], absent: Collection[str] = ()) -> Verd
     holders: dict[ModelRef, set[str]] = {}
     refusals: dict[ModelRef, dict[str, LoadFailure]] = {}
     for report in reports:
-        failed = {failure.ref: failure for failure in report.failed}
-        for ref, failure in failed.items():
-            refusals.setdefault(ref, {})[report.loader] = failure
+        if report.loader in useless:
+            continue
+        fails = {trouble.ref for trouble in report.troubles if trouble.fails}
+        for failure in report.failed:
+            refusals.setdefault(failure.ref, {})[report.loader] = failure
+            fails.add(failure.ref)
         for model in report.loaded:
-            if model.ref not in failed:
+            if model.ref not in fails:
                 holders.setdefault(model.ref, set()).add(report.loader)
     unproven = {
         report.loader

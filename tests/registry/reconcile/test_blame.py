@@ -228,6 +228,23 @@ def test_a_triton_whose_gpu_is_lost_is_cordoned_though_it_refuses_no_load() -> N
     assert not found.at_fault
 
 
+def test_a_triton_whose_gpu_is_lost_does_not_hold_what_the_others_refuse() -> None:
+    sick = report(STABLE, NEW, loader="t0", ready=False).model_copy(update={"device": LOST})
+    told = refusal(GRAPH, persists=True)
+    found = judge((sick, refusing("t1", told), refusing("t2", told)))
+    assert found.at_fault.keys() == {NEW}
+    assert found.sick.keys() == {"t0"}
+
+
+def test_a_triton_that_fails_at_a_versions_probe_does_not_hold_it() -> None:
+    told, trouble = refusal(GRAPH, persists=True), Trouble(ref=NEW, reason="NaN", fails=True)
+    holds = report(STABLE, NEW, loader="t0")
+    assert judge((holds, refusing("t1", told))).cordoned == {"t1"}
+    fails = holds.model_copy(update={"troubles": (trouble,)})
+    assert judge((fails, refusing("t1", told))) == Verdicts()  # nor is a probe a refusal
+    assert judge((fails, refusing("t1", told), refusing("t2", told))).at_fault.keys() == {NEW}
+
+
 def test_the_only_triton_whose_gpu_is_lost_is_named_and_goes_on() -> None:
     sick = report(STABLE, loader="t0", ready=False).model_copy(update={"device": LOST})
     found = judge((sick,))
