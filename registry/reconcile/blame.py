@@ -47,8 +47,8 @@ def judge(reports: Sequence[LoaderReport], absent: Collection[str] = ()) -> Verd
 
     Args:
         reports: of all loaders of the pool that gave a sign of life lately.
-        absent: of the pool, silent now and expected back: without them no version is at fault
-            because every Triton says so.
+        absent: of the pool, silent now, or its Triton, and expected back: without them no version
+            is at fault because every Triton says so.
     """
     useless = {
         **_find_failing(reports),
@@ -82,7 +82,7 @@ def judge(reports: Sequence[LoaderReport], absent: Collection[str] = ()) -> Verd
         for report in reports
         if any(failure.witness is WitnessAnswer.REFUSED for failure in report.failed)
     }
-    sound = {*absent, *(report.loader for report in reports)} - unproven - useless.keys()
+    sound = ({report.loader for report in reports} - unproven - useless.keys()) | {*absent}
     at_fault = {
         ref: f"Triton refused it: {reason}"
         for ref, told in refusals.items()

@@ -97,6 +97,11 @@ def test_a_triton_that_does_not_answer_keeps_no_bad_version_from_being_rejected(
     assert judge((refusing("t0", refusal("[Errno 71] never heard of")), silent)).at_fault
 
 
+def test_a_triton_that_does_not_answer_and_is_expected_back_has_yet_to_say_so_too() -> None:
+    silent = refusing("t1", refusal(GRAPH)).model_copy(update={"silent": True, "ready": False})
+    assert not judge((refusing("t0", refusal(GRAPH)), silent), {"t1"}).at_fault
+
+
 @pytest.mark.parametrize("words", [GRAPH, "it strays from the original by 0.4"])
 def test_words_that_blame_the_model_reject_a_version_once_a_second_triton_refuses_it(
     words: str,
