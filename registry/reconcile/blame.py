@@ -3,8 +3,8 @@
 Loaders report facts: what failed, in whose words, and whether their Triton has loaded a package
 since then that is known to be good (its witness). Only here is a version blamed, and never by the
 word of a Triton whose witness does not load, nor while any Triton holds the version. What some
-Tritons refuse and others hold is the refusing ones' own: they do not decide, and are cordoned while
-the others have all that they held. So are those that fail at inferences, or answer NaN, on what
+Tritons refuse and others hold is the refusing ones' own: they do not decide, and are cordoned if
+the others can load all they hold. So are those that fail at inferences, or answer NaN, on what
 others answer, a Triton that holds packages and whose GPU is lost, and one that does not answer.
 The design is in ``docs/decisions/0084-blame-by-proof.md``.
 """
@@ -89,7 +89,7 @@ def judge(reports: Sequence[LoaderReport], absent: Collection[str] = ()) -> Verd
         if ref not in holders and (reason := _accusation(told, sound))
     }
     sick = _sick(refusals, holders) | useless
-    excused = _find_excused(reports, sick)
+    excused = _find_excused(reports, sick, useless)
     refusing = {
         loader
         for told in refusals.values()
@@ -179,9 +179,11 @@ def _find_failing(reports: Sequence[LoaderReport]) -> dict[str, str]:
     }
 
 
-def _find_excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:
+def _find_excused(
+    reports: Sequence[LoaderReport], sick: Iterable[str], useless: Collection[str]
+) -> tuple[str, ...]:
     """The sick that do not decide: at most half of the pool, so that the others can serve it."""
-    return tuple(sorted(sick))[: len(reports) // 2]
+    return tuple(sorted(sick, key=lambda one: (one not in useless, one)))[: len(reports) // 2]
 
 
 def _find_cordoned(
@@ -190,19 +192,16 @@ def _find_cordoned(
     refusing: Collection[str],
     useless: Collection[str],
 ) -> frozenset[str]:
-    """Those that are taken out of service while ready Tritons hold all that they hold.
+    """Those that are taken out of service, unless they hold what ready Tritons can't load.
 
-    Only those whose Triton itself refuses, fails, or has lost its GPU: what is short of memory
-    serves what it has. If there are more than a status names, the ``refusing`` go on: they answer
-    with what they hold, and the ``useless`` do not.
+    A ready one holds all that serves but what it fails at: what else it lacks has yet to be loaded,
+    or nobody wants it any more. Only those whose Triton itself refuses, fails, or has lost its GPU
+    are: what is short of memory serves what it has. Of more than a status names, the ``refusing``
+    go on: they answer with what they hold, and the ``useless``, which come first, do not.
     """
     ready = [each for each in reports if each.ready and each.loader not in excused]
     served = {model.ref for report in ready for model in report.loaded}
-    chosen: list[str] = []
-    for report in reports:
-        held = {model.ref for model in report.loaded}
-        is_bad = report.loader in refusing or report.loader in useless
-        if report.loader in excused and is_bad and held <= served:
-            chosen.append(report.loader)
-    chosen.sort(key=lambda one: (one not in useless, one))
+    lacked = {failure.ref for report in ready for failure in report.failed} - served
+    kept = {each.loader for each in reports if any(model.ref in lacked for model in each.loaded)}
+    chosen = [one for one in excused if (one in refusing or one in useless) and one not in kept]
     return frozenset(chosen[: min(len(ready), NAMED_LIMIT)])

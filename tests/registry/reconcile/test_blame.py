@@ -161,10 +161,11 @@ def test_a_triton_without_room_is_not_cordoned_and_does_not_hold_the_others_up()
     assert not found.cordoned
 
 
-def test_the_last_that_holds_something_is_never_cordoned() -> None:
+def test_the_last_that_holds_what_others_can_not_load_is_never_cordoned() -> None:
     old = ref("0", "c")
     sick = report(STABLE, old, loader="t0", failed=(refusal(ECC, WitnessAnswer.REFUSED),))
-    assert not judge((sick, report(STABLE, NEW, loader="t1"))).cordoned
+    full = refusal("out of memory", ref=old)
+    assert not judge((sick, report(STABLE, NEW, loader="t1", failed=(full,)))).cordoned
     assert not judge((sick, report(STABLE, NEW, old, loader="t1", ready=False))).cordoned
     assert judge((sick, report(STABLE, NEW, old, loader="t1"))).cordoned == {"t0"}
 
@@ -204,9 +205,23 @@ def test_one_that_fails_at_what_only_tritons_out_of_service_hold_goes_on() -> No
 
 
 def test_the_last_that_holds_something_goes_on_though_it_fails_at_something_else() -> None:
-    found = judge((failing("t0", NEW), report(STABLE, loader="t1")))
+    full = refusal("out of memory", persists=True)
+    found = judge((failing("t0", NEW), refusing("t1", full)))
     assert found.excused == {"t0"}
     assert not found.cordoned
+
+
+def test_what_ready_ones_neither_hold_nor_fail_at_keeps_none_that_fails_in_service() -> None:
+    # A candidate that they have yet to load, or what nobody wants any more.
+    found = judge((failing("t0", NEW), report(STABLE, loader="t1"), report(STABLE, loader="t2")))
+    assert found.cordoned == {"t0"}
+
+
+def test_one_that_fails_its_callers_is_excused_before_one_that_only_lacks_room() -> None:
+    full = refusing("t0", refusal("out of memory", persists=True))
+    found = judge((full, failing("t1", NEW), report(STABLE, NEW, loader="t2")))
+    assert found.sick.keys() == {"t0", "t1"}
+    assert found.excused == found.cordoned == {"t1"}
 
 
 def test_what_only_slows_or_is_users_own_code_makes_no_triton_sick() -> None:
