@@ -3,8 +3,8 @@
 Loaders report facts: what failed, in whose words, and whether their Triton has loaded a package
 since then that is known to be good (its witness). Only here is a version blamed, and never by the
 word of a Triton whose witness does not load, nor while any Triton holds the version. What some
-Tritons refuse and others hold is the refusing ones' own: they do not decide, and are cordoned while
-the others have all that they held. So are those that fail at inferences, or answer NaN, on what
+Tritons refuse and others hold is the refusing ones' own: they do not decide, and are cordoned if
+the others can load all they hold. So are those that fail at inferences, or answer NaN, on what
 others answer, a Triton that holds packages and whose GPU is lost, and one that does not answer.
 The design is in ``docs/decisions/0084-blame-by-proof.md``.
 """
@@ -47,8 +47,8 @@ def judge(reports: Sequence[LoaderReport], absent: Collection[str] = ()) -> Verd
 
     Args:
         reports: of all loaders of the pool that gave a sign of life lately.
-        absent: of the pool, silent now and expected back: without them no version is at fault
-            because every Triton says so.
+        absent: of the pool, silent now, or its Triton, and expected back: without them no version
+            is at fault because every Triton says so.
     """
     useless = {
         **_find_failing(reports),
@@ -68,25 +68,28 @@ def judge(reports: Sequence[LoaderReport], absent: Collection[str] = ()) -> Verd
     holders: dict[ModelRef, set[str]] = {}
     refusals: dict[ModelRef, dict[str, LoadFailure]] = {}
     for report in reports:
-        failed = {failure.ref: failure for failure in report.failed}
-        for ref, failure in failed.items():
-            refusals.setdefault(ref, {})[report.loader] = failure
+        if report.loader in useless:
+            continue
+        fails = {trouble.ref for trouble in report.troubles if trouble.fails}
+        for failure in report.failed:
+            refusals.setdefault(failure.ref, {})[report.loader] = failure
+            fails.add(failure.ref)
         for model in report.loaded:
-            if model.ref not in failed:
+            if model.ref not in fails:
                 holders.setdefault(model.ref, set()).add(report.loader)
     unproven = {
         report.loader
         for report in reports
         if any(failure.witness is WitnessAnswer.REFUSED for failure in report.failed)
     }
-    sound = {*absent, *(report.loader for report in reports)} - unproven - useless.keys()
+    sound = ({report.loader for report in reports} - unproven - useless.keys()) | {*absent}
     at_fault = {
         ref: f"Triton refused it: {reason}"
         for ref, told in refusals.items()
         if ref not in holders and (reason := _accusation(told, sound))
     }
     sick = _sick(refusals, holders) | useless
-    excused = _find_excused(reports, sick)
+    excused = _find_excused(reports, sick, useless)
     refusing = {
         loader
         for told in refusals.values()
@@ -101,18 +104,21 @@ def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
     """Why a version that no Triton holds is at fault, if that is proven.
 
     Where there are several Tritons, a second one must say so: one that computes wrongly or runs
-    another release finds fault with every model. Two that fail at it, in whatever way, are enough
-    if the words of one blame the model, or if its Triton ended under it; in any other words, all
-    whose word counts, and each of them again after its witness was loaded: what was sick for a
-    moment does not refuse it then.
+    another release finds fault with every model, and one without room or its store says nothing of
+    it. Two that refuse it, in whatever words, or end under it are enough if the words of one blame
+    the model, or if its Triton ended; in any other words, all whose word counts, and each of them
+    again after its witness was loaded: what was sick for a moment does not refuse it then.
     """
-    accusers = {
+    spoken = {
         loader: failure
         for loader, failure in told.items()
+        if failure.cause in _SPOKEN and loader in sound
+    }
+    accusers = {
+        loader: failure
+        for loader, failure in spoken.items()
         if failure.witness is WitnessAnswer.LOADS
         and (failure.by_version or failure.again or failure.cause is FailureCause.CRASHED)
-        and failure.cause in _SPOKEN
-        and loader in sound
     }
     if not accusers:
         return ""
@@ -121,7 +127,7 @@ def _accusation(told: Mapping[str, LoadFailure], sound: set[str]) -> str:
         for loader in sorted(accusers)
         if accusers[loader].by_version or accusers[loader].cause is FailureCause.CRASHED
     ]
-    failing = {loader for loader in told if loader in accusers or told[loader].persists} & sound
+    failing = [each for each in spoken if each in accusers or spoken[each].persists]
     if telling and len(failing) >= min(2, len(sound)):
         return telling[0].reason
     return accusers[min(accusers)].reason if accusers.keys() >= sound else ""
@@ -173,9 +179,11 @@ def _find_failing(reports: Sequence[LoaderReport]) -> dict[str, str]:
     }
 
 
-def _find_excused(reports: Sequence[LoaderReport], sick: Iterable[str]) -> tuple[str, ...]:
+def _find_excused(
+    reports: Sequence[LoaderReport], sick: Iterable[str], useless: Collection[str]
+) -> tuple[str, ...]:
     """The sick that do not decide: at most half of the pool, so that the others can serve it."""
-    return tuple(sorted(sick))[: len(reports) // 2]
+    return tuple(sorted(sick, key=lambda one: (one not in useless, one)))[: len(reports) // 2]
 
 
 def _find_cordoned(
@@ -184,19 +192,16 @@ def _find_cordoned(
     refusing: Collection[str],
     useless: Collection[str],
 ) -> frozenset[str]:
-    """Those that are taken out of service while ready Tritons hold all that they hold.
+    """Those that are taken out of service, unless they hold what ready Tritons can't load.
 
-    Only those whose Triton itself refuses, fails, or has lost its GPU: what is short of memory
-    serves what it has. If there are more than a status names, the ``refusing`` go on: they answer
-    with what they hold, and the ``useless`` do not.
+    A ready one holds all that serves but what it fails at: what else it lacks has yet to be loaded,
+    or nobody wants it any more. Only those whose Triton itself refuses, fails, or has lost its GPU
+    are: what is short of memory serves what it has. Of more than a status names, the ``refusing``
+    go on: they answer with what they hold, and the ``useless``, which come first, do not.
     """
     ready = [each for each in reports if each.ready and each.loader not in excused]
     served = {model.ref for report in ready for model in report.loaded}
-    chosen: list[str] = []
-    for report in reports:
-        held = {model.ref for model in report.loaded}
-        is_bad = report.loader in refusing or report.loader in useless
-        if report.loader in excused and is_bad and held <= served:
-            chosen.append(report.loader)
-    chosen.sort(key=lambda one: (one not in useless, one))
+    lacked = {failure.ref for report in ready for failure in report.failed} - served
+    kept = {each.loader for each in reports if any(model.ref in lacked for model in each.loaded)}
+    chosen = [one for one in excused if (one in refusing or one in useless) and one not in kept]
     return frozenset(chosen[: min(len(ready), NAMED_LIMIT)])

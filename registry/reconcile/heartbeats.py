@@ -35,7 +35,8 @@ class HeartbeatTracker:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._heard: dict[str, tuple[float, float]] = {}  # the report's own time, and ours
-        self._seen: dict[str, tuple[str, float]] = {}  # the pool, and when it was alive last
+        self._seen: dict[str, tuple[str, float]] = {}  # the pool, and when its Triton answered last
+        self._here: frozenset[str] = frozenset()  # whose Triton answers
         self._looked = 0.0
 
     def alive(
@@ -53,21 +54,23 @@ class HeartbeatTracker:
                 loader: (at, heard + missed) for loader, (at, heard) in self._heard.items()
             }
         self._looked = now
+        for new in (each for each in told if each.loader not in self._heard):
+            self._seen.setdefault(new.loader, (new.pool, min(new.at, now)))
         self._heard = {report.loader: (report.at, self._heard_at(report, now)) for report in told}
         alive = tuple(
             report for report in told if now - self._heard[report.loader][1] <= self._seconds
         )
-        self._seen |= {report.loader: (report.pool, now) for report in alive}
-        self._seen = {
-            loader: seen for loader, seen in self._seen.items() if now - seen[1] <= _BACK_SECONDS
-        }
+        here = {report.loader: (report.pool, now) for report in alive if not report.silent}
+        self._here = frozenset(here)
+        seen = self._seen | here
+        self._seen = {name: each for name, each in seen.items() if now - each[1] <= _BACK_SECONDS}
         return alive
 
     def absent(self) -> Mapping[str, frozenset[str]]:
-        """Loaders that were silent at the last look and are expected back, by pool."""
+        """Loaders that were silent at the last look, or whose Triton was, and are expected back."""
         found: dict[str, set[str]] = {}
-        for loader, (pool, at) in self._seen.items():
-            if at != self._looked:
+        for loader, (pool, _) in self._seen.items():
+            if loader not in self._here:
                 found.setdefault(pool, set()).add(loader)
         return {pool: frozenset(loaders) for pool, loaders in found.items()}
 

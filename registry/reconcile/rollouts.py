@@ -63,7 +63,7 @@ class HeldInPool:
     load, but for those that are sick. ``everywhere`` is what all of these hold; ``verdicts``: who
     is at fault for what was not loaded. ``idle`` is what every one holds and has not been asked for
     in a long time, ``busy`` what any holds and was asked for. ``devices``: what they say that they
-    compute on. ``absent``: loaders of the pool that are silent, and expected back.
+    compute on. ``absent``: loaders of the pool that are silent, or whose Triton is, and come back.
     """
 
     revision: int = 0

@@ -198,6 +198,8 @@ def _candidates(
         said = seen.fault
     elif cause is WaitsFor.LOADING and not candidate.reason:
         said = _describe_unloaded(candidate, seen)
+    elif phase is Phase.BLOCKED and cause in {WaitsFor.ROOM, WaitsFor.RETRY}:
+        said = _describe_failures(candidate, seen)
     if cause is not None:
         yield _wait(cause, said, version=candidate.version)
 
@@ -237,9 +239,20 @@ def _find_block(status: EndpointStatus, candidate: Candidate, seen: ObservedStat
     unknown = status.stable is not None and seen.stable is None and not seen.stable_gone
     if seen.fault or unknown:
         return WaitsFor.STORE
-    loaders = (*seen.loaders, *(seen.next_pool.loaders if seen.next_pool else ()))
-    told = [each for one in loaders for each in one.failed if each.ref == candidate.ref]
+    told = _list_failures(candidate, seen)
     return _judge_failures(told) if told else WaitsFor.ROOM
+
+
+def _list_failures(candidate: Candidate, seen: ObservedState) -> list[LoadFailure]:
+    loaders = (*seen.loaders, *(seen.next_pool.loaders if seen.next_pool else ()))
+    return [each for one in loaders for each in one.failed if each.ref == candidate.ref]
+
+
+def _describe_failures(candidate: Candidate, seen: ObservedState) -> str:
+    """What Tritons say of it, if not all say the same: one refuses it, and others have no room."""
+    reasons = dict.fromkeys(each.reason for each in _list_failures(candidate, seen))
+    others = [each for each in reasons if each not in candidate.reason]
+    return "; ".join((candidate.reason, *others[: _MOST_NAMED - 1])) if others else ""
 
 
 def _rollouts(spec: EndpointSpec, status: EndpointStatus, phase: Phase) -> WaitsFor | None:

@@ -98,6 +98,11 @@ def test_a_triton_that_does_not_answer_keeps_no_bad_version_from_being_rejected(
     assert judge((refusing("t0", refusal("[Errno 71] never heard of")), silent)).at_fault
 
 
+def test_a_triton_that_does_not_answer_and_is_expected_back_has_yet_to_say_so_too() -> None:
+    silent = refusing("t1", refusal(GRAPH)).model_copy(update={"silent": True, "ready": False})
+    assert not judge((refusing("t0", refusal(GRAPH)), silent), {"t1"}).at_fault
+
+
 @pytest.mark.parametrize("words", [GRAPH, "it strays from the original by 0.4"])
 def test_words_that_blame_the_model_reject_a_version_once_a_second_triton_refuses_it(
     words: str,
@@ -107,9 +112,17 @@ def test_words_that_blame_the_model_reject_a_version_once_a_second_triton_refuse
     for second in (refusal(words), refusal("[Errno 71] never heard of")):
         assert words in judge((first, refusing("t1", second))).at_fault[NEW]
     assert words in judge((first,)).at_fault[NEW]  # there is no other
-    full = refusal("out of memory", persists=True)  # the other one can never hold it
-    assert words in judge((first, refusing("t1", full))).at_fault[NEW]
-    assert not judge((first, refusing("t1", full.model_copy(update={"persists": False})))).at_fault
+
+
+@pytest.mark.parametrize("cause", ["", "room", "damaged", "away"])
+def test_a_second_triton_that_said_nothing_of_a_version_does_not_accuse_it(
+    cause: str,
+) -> None:
+    first = refusing("t0", refusal("it strays from the original by 0.4"))
+    mute = refusal("no space left", cause=FailureCause(cause), persists=True)
+    assert not judge((first, refusing("t1", mute))).at_fault
+    unasked = refusal("whatever", persists=True, witness=WitnessAnswer.UNTRIED)
+    assert judge((first, refusing("t1", unasked))).at_fault.keys() == {NEW}
 
 
 @pytest.mark.parametrize("words", [GRAPH, "[Errno 71] never heard of"])
@@ -149,10 +162,11 @@ def test_a_triton_without_room_is_not_cordoned_and_does_not_hold_the_others_up()
     assert not found.cordoned
 
 
-def test_the_last_that_holds_something_is_never_cordoned() -> None:
+def test_the_last_that_holds_what_others_can_not_load_is_never_cordoned() -> None:
     old = ref("0", "c")
     sick = report(STABLE, old, loader="t0", failed=(refusal(ECC, WitnessAnswer.REFUSED),))
-    assert not judge((sick, report(STABLE, NEW, loader="t1"))).cordoned
+    full = refusal("out of memory", ref=old)
+    assert not judge((sick, report(STABLE, NEW, loader="t1", failed=(full,)))).cordoned
     assert not judge((sick, report(STABLE, NEW, old, loader="t1", ready=False))).cordoned
     assert judge((sick, report(STABLE, NEW, old, loader="t1"))).cordoned == {"t0"}
 
@@ -192,9 +206,23 @@ def test_one_that_fails_at_what_only_tritons_out_of_service_hold_goes_on() -> No
 
 
 def test_the_last_that_holds_something_goes_on_though_it_fails_at_something_else() -> None:
-    found = judge((failing("t0", NEW), report(STABLE, loader="t1")))
+    full = refusal("out of memory", persists=True)
+    found = judge((failing("t0", NEW), refusing("t1", full)))
     assert found.excused == {"t0"}
     assert not found.cordoned
+
+
+def test_what_ready_ones_neither_hold_nor_fail_at_keeps_none_that_fails_in_service() -> None:
+    # A candidate that they have yet to load, or what nobody wants any more.
+    found = judge((failing("t0", NEW), report(STABLE, loader="t1"), report(STABLE, loader="t2")))
+    assert found.cordoned == {"t0"}
+
+
+def test_one_that_fails_its_callers_is_excused_before_one_that_only_lacks_room() -> None:
+    full = refusing("t0", refusal("out of memory", persists=True))
+    found = judge((full, failing("t1", NEW), report(STABLE, NEW, loader="t2")))
+    assert found.sick.keys() == {"t0", "t1"}
+    assert found.excused == found.cordoned == {"t1"}
 
 
 def test_what_only_slows_or_is_users_own_code_makes_no_triton_sick() -> None:
@@ -219,6 +247,23 @@ def test_a_triton_whose_gpu_is_lost_is_cordoned_though_it_refuses_no_load() -> N
     assert found.cordoned == found.excused == {"t0"}
     assert "Xid 79" in found.sick["t0"]
     assert not found.at_fault
+
+
+def test_a_triton_whose_gpu_is_lost_does_not_hold_what_the_others_refuse() -> None:
+    sick = report(STABLE, NEW, loader="t0", ready=False).model_copy(update={"device": LOST})
+    told = refusal(GRAPH, persists=True)
+    found = judge((sick, refusing("t1", told), refusing("t2", told)))
+    assert found.at_fault.keys() == {NEW}
+    assert found.sick.keys() == {"t0"}
+
+
+def test_a_triton_that_fails_at_a_versions_probe_does_not_hold_it() -> None:
+    told, trouble = refusal(GRAPH, persists=True), Trouble(ref=NEW, reason="NaN", fails=True)
+    holds = report(STABLE, NEW, loader="t0")
+    assert judge((holds, refusing("t1", told))).cordoned == {"t1"}
+    fails = holds.model_copy(update={"troubles": (trouble,)})
+    assert judge((fails, refusing("t1", told))) == Verdicts()  # nor is a probe a refusal
+    assert judge((fails, refusing("t1", told), refusing("t2", told))).at_fault.keys() == {NEW}
 
 
 def test_the_only_triton_whose_gpu_is_lost_is_named_and_goes_on() -> None:
@@ -311,10 +356,14 @@ def test_a_good_version_is_never_rejected_and_a_bad_one_is_unless_all_are_sick(
                 tried[place] = report(*refs, loader=f"t{place}", failed=failed)
     well = Health.WELL in pool.healths
     # One that has no room has not said what it thinks of a version.
+    speaking = sum(one in {Health.WELL, Health.SELECTIVE} for one in pool.healths)
     if (
         not pool.good
         and well
-        and (Health.FULL not in pool.healths or refusals.is_version_fault(pool.words))
+        and (
+            Health.FULL not in pool.healths
+            or (refusals.is_version_fault(pool.words) and speaking > 1)
+        )
     ):
         assert rejected
     if pool.good and well:

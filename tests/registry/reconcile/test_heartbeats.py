@@ -60,6 +60,23 @@ def test_a_loader_that_fell_silent_is_expected_back_for_ten_minutes() -> None:
     assert not tracker.absent()
 
 
+def test_a_triton_that_answers_its_loader_no_more_is_expected_back_as_long() -> None:
+    tracker = HeartbeatTracker(15.0)
+    tracker.alive([report(at=NOW)], NOW)
+    for second, expected in ((180.0, {"l"}), (600.0, {"l"}), (601.0, set())):
+        silent = report(at=NOW + second).model_copy(update={"silent": True})
+        assert tracker.alive([silent], NOW + second) == (silent,)
+        assert tracker.absent().get("default", frozenset()) == expected
+
+
+def test_a_controller_that_starts_expects_those_back_that_were_alive_ten_minutes_ago() -> None:
+    tracker, silent = HeartbeatTracker(15.0), report(at=NOW).model_copy(update={"silent": True})
+    told = [report(at=NOW - ago, loader=f"{ago:.0f} s") for ago in (80.0, 590.0, 610.0)]
+    for second, expected in ((0.0, {"80 s", "590 s", "l"}), (15.0, {"80 s", "l"})):
+        tracker.alive([*told, silent], NOW + second)
+        assert tracker.absent() == {"default": expected}
+
+
 def test_time_in_which_no_report_could_reach_us_does_not_count() -> None:
     tracker = HeartbeatTracker(15.0)
     alive, gone = report(at=NOW, loader="alive"), report(at=NOW - 10.0, loader="gone")

@@ -213,6 +213,30 @@ def test_whatever_a_triton_says_of_a_package_the_version_waits_for_something_in_
     assert [said for said in sentences(one, NOW) if "; to do: " in said]
 
 
+@pytest.mark.parametrize(
+    ("why", "cause"),
+    [(FailureCause.AWAY, WaitsFor.RETRY), (FailureCause.ROOM, WaitsFor.ROOM)],
+)
+def test_a_version_that_one_triton_refuses_waits_for_what_keeps_the_other_from_saying_so(
+    why: FailureCause, cause: WaitsFor
+) -> None:
+    mute = LoadFailure(ref=NEW, reason="no space", by_version=False, cause=why, persists=True)
+    seen = replace(
+        SEEN,
+        packages={"o2": Package(NEW, SIGNATURE)},
+        loaders=(
+            report(OLD, loader="a", failed=(refusal(NEW, "it strays"),)),
+            report(OLD, loader="b", failed=(mute,)),
+            report(OLD, loader="c", failed=(mute,)),
+        ),
+    )
+    status = plan(SPEC, SERVING, seen, NOW).status
+    assert not status.rejected
+    (wait,) = found(status, seen)
+    assert (wait.cause, wait.version) == (cause, "2")
+    assert describe_wait(status, wait) == "it strays; no space"
+
+
 PROGRESS = (Phase.WAITING, Phase.CONVERTING, Phase.VERIFYING, Phase.PUBLISHING)
 
 
