@@ -8,9 +8,17 @@ YAML and the custom resource in Kubernetes.
 
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
@@ -130,6 +138,15 @@ class ServingOptions(_EndpointModel):
         alias="minNeighbours",
         description="share of each text's ten nearest that vectors below fp32 must keep",
     )
+
+    @field_validator("length_buckets")
+    @classmethod
+    def _check_growth(
+        cls, edges: Literal["auto"] | tuple[int, ...]
+    ) -> Literal["auto"] | tuple[int, ...]:
+        if edges != "auto" and any(a >= b for a, b in pairwise((0, *edges))):
+            raise ValueError("must grow, from 1 token on")
+        return edges
 
     def of_package(self) -> "ServingOptions":
         """What decides what a package is, the rest at its default."""

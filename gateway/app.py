@@ -38,6 +38,7 @@ from gateway.dialects.oip_http import OpenInferenceHttp
 from gateway.dialects.openai import OpenAI
 from gateway.dialects.openai_batches import OpenAIBatches
 from gateway.dialects.operations import Listing, Operations
+from gateway.dialects.parameters import ignored_headers
 from gateway.dialects.rerank import Rerank
 from gateway.dialects.tei import TextEmbeddingsInference
 from gateway.errors import (
@@ -239,6 +240,7 @@ class Application(fastapi.FastAPI):
                     reply = await route.handle(request)
             else:
                 reply = await route.handle(request)
+            reply.headers += ignored_headers(context)
             if isinstance(reply, Reply) and (
                 context.holding is not None or len(reply.body) > UNCOUNTED_BYTES
             ):

@@ -56,7 +56,8 @@ class RequestContext:
     ``deferred``: its caller left it here to be answered later, and is known by the key's name.
     ``body_read``: its body is read or being read. ``work_seconds`` of a processor that this took,
     for which the rate has counted it ``charged`` further times. ``bulk``: it takes idle capacity
-    only, and may wait longer than the endpoint allows if it says so.
+    only, and may wait longer than the endpoint allows if it says so. ``strict``: it is refused for
+    names that mean nothing here; else these are ``ignored``, and the answer says so.
     """
 
     request_id: str
@@ -67,6 +68,8 @@ class RequestContext:
     forced_version: str | None = None
     space: str | None = None
     bulk: bool = False
+    strict: bool = False
+    ignored: tuple[str, ...] = ()
     trace_parent: str | None = None
     api_key: str | None = None
     endpoint: str | None = None
@@ -175,6 +178,7 @@ class RequestContext:
         if (value := get(b"x-headrace-space")) is not None:
             self.space = _text(value) or None
         self.bulk = _is_bulk(get(b"x-headrace-class"))
+        self.strict = get(b"x-headrace-strict", b"").lower() == b"true"
         if (value := get(b"traceparent")) is not None:
             parent = value.decode("latin-1")
             self.trace_parent = parent if _TRACE_PARENT.fullmatch(parent) else None

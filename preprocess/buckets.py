@@ -14,7 +14,6 @@ any (8,430).
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import pairwise
 
 SMALLEST = 8  # tokens
 _FINE_UP_TO = 512  # tokens; longer texts fill an engine alone, and each bucket costs warm-up time
@@ -40,16 +39,8 @@ def automatic_buckets(max_tokens: int) -> tuple[int, ...]:
     return (*edges, max_tokens)
 
 
-def checked_buckets(edges: Sequence[int], max_tokens: int) -> tuple[int, ...]:
-    """A user's own edges, made to end at ``max_tokens`` exactly.
-
-    Raises:
-        ValueError: an edge is not positive, or edges do not grow.
-    """
-    if any(edge < 1 for edge in edges):
-        raise ValueError("a length bucket holds at least one token")
-    if any(a >= b for a, b in pairwise(edges)):
-        raise ValueError("length buckets must grow")
+def cut_buckets(edges: Sequence[int], max_tokens: int) -> tuple[int, ...]:
+    """A user's own edges, which grow, made to end at ``max_tokens`` exactly."""
     return (*(edge for edge in edges if edge < max_tokens), max_tokens)
 
 

@@ -3,7 +3,7 @@
 Each dialect builds the ``Operation`` of its routes from these, beside its handlers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import Any
@@ -46,6 +46,7 @@ _PREDICTING = (
     _header("x-headrace-version", "forces a version", STRING),
     _header("x-headrace-space", "only vectors of this space, or of the next one: next", STRING),
     _header("x-headrace-class", "bulk takes idle capacity only", {"enum": ["interactive", "bulk"]}),
+    _header("x-headrace-strict", "refuse fields that mean nothing here", {"enum": ["true"]}),
     _header("x-request-timeout", "seconds; the endpoint's own limit is the most", _SECONDS),
 )
 _ANSWERED = {
@@ -58,6 +59,10 @@ _ANSWERED = {
     },
     "x-headrace-receipt": {**STRING, "description": "for POST /feedback, if that is on"},
     "x-headrace-truncated": {**STRING, "description": "indices of the texts that were cut: 0,7"},
+    "x-headrace-ignored": {
+        **STRING,
+        "description": "fields that mean nothing here: parameters.stride",
+    },
 }
 READ_ERRORS = (
     HTTPStatus.BAD_REQUEST,
@@ -78,18 +83,6 @@ _PREDICT_ERRORS = (
     HTTPStatus.BAD_GATEWAY,
     HTTPStatus.GATEWAY_TIMEOUT,
 )
-# Of dialects that ignore fields which mean nothing here, and name them.
-STRICT: Schema = {
-    "name": "x-headrace-strict",
-    "in": "header",
-    "required": False,
-    "schema": {"enum": ["true"]},
-    "description": "refuse fields that mean nothing here",
-}
-IGNORED: Schema = {
-    "type": "string",
-    "description": "fields that mean nothing here: parameters.stride",
-}
 BOUNDS = (
     "Answered whole and in order, or refused whole. Texts longer than the model takes are cut, and "
     "x-headrace-truncated says which. The body may be compressed (content-encoding: gzip, deflate)."
@@ -110,12 +103,11 @@ def prediction_operation(
     summary: str = "Classify or embed texts",
     description: str = BOUNDS,
     binary: bool = False,
-    parameters: Sequence[Schema] = (),
     headers: Mapping[str, Schema] = MappingProxyType({}),
 ) -> Operation:
     """The OpenAPI operation of a route that predicts for texts.
 
-    ``parameters`` and ``headers`` are those that no other dialect has.
+    ``headers`` are those that no other dialect has.
     """
     return Operation(
         tag,
@@ -124,7 +116,7 @@ def prediction_operation(
         description=description,
         request=request,
         examples=examples,
-        parameters=(*_of_path(path), *_PREDICTING, *parameters),
+        parameters=(*_of_path(path), *_PREDICTING),
         headers={**_ANSWERED, **headers},
         errors=_PREDICT_ERRORS,
         binary=binary,

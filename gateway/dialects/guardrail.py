@@ -22,14 +22,15 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 from contracts.endpoint import Guardrail
 from contracts.tasks import MARKED, Task
 from gateway.calls import Answer, EndpointView, Query
-from gateway.dialects.described import IGNORED, STRICT, prediction_operation
+from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, answer_headers, require_kind
-from gateway.dialects.parameters import is_strict
+from gateway.dialects.parameters import TolerantDecoder, ignore, names_in, refuse_misspelt
 from gateway.dialects.reading import check_texts, decode_counted
-from gateway.errors import BadRequestError, InvalidInputError
+from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request, encode
 from gateway.http.router import Route
+from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
 from preprocess.tasks.head import Mark
 
@@ -84,7 +85,6 @@ class _GuardedTexts(NamedTuple):
     rules: Guardrail
     texts: list[str]
     lengths: list[int]
-    ignored: str = ""
     threshold: float | None = None
 
 
@@ -97,8 +97,6 @@ _CHECKED = prediction_operation(
     GuardrailAnswer,
     {"two texts": {"input_type": "request", "texts": ["Dull.", "Great."]}},
     summary="Check texts (LiteLLM)",
-    parameters=(STRICT,),
-    headers={"x-headrace-ignored": IGNORED},
 )
 _DETECTED = prediction_operation(
     _CONTENTS,
@@ -109,7 +107,7 @@ _DETECTED = prediction_operation(
     summary="Check texts (Detectors API, NeMo Guardrails)",
 )
 _decoder = msgspec.json.Decoder(GuardrailRequest)
-_contents_decoder = msgspec.json.Decoder(ContentsRequest)
+_contents_decoder = TolerantDecoder(ContentsRequest)
 _NOT_READ = ("images", "tool_calls")
 _SHOWN_CHARACTERS = 256  # of each detection: a long text may have many labels
 _SHOWN = 20
@@ -132,39 +130,37 @@ class Guardrails:
     async def check(self, request: Request) -> Reply:
         """One verdict on all texts, in LiteLLM's form."""
         view, caller = request.admitted()
-        reader = partial(_read, view, strict=is_strict(request))
+        reader = partial(_read, view, request.context)
         checked = await self._front.read(request.context, await self._bodies.read(request), reader)
-        headers = [(b"x-headrace-ignored", checked.ignored.encode())] if checked.ignored else []
         if not checked.texts:  # of an image or a tool call alone
             nothing: GuardrailAnswer = {"action": "NONE"}
-            return Reply(encode(nothing), headers=headers)
+            return Reply(encode(nothing))
         answer = await self._front.predict(request.context, view, caller, checked.query)
         renderer = partial(_verdict, view, answer, checked)
         made = await self._front.render(request.context, [answer], renderer)
-        return Reply(made, headers=[*answer_headers(answer), *headers])
+        return Reply(made, headers=answer_headers(answer))
 
     async def detect(self, request: Request) -> Reply:
         """What each text has, in the form of the Detectors API."""
         view, caller = request.admitted()
-        checked = await self._front.read(
-            request.context, await self._bodies.read(request), partial(_read_contents, view)
-        )
+        reader = partial(_read_contents, view, request.context)
+        checked = await self._front.read(request.context, await self._bodies.read(request), reader)
         answer = await self._front.predict(request.context, view, caller, checked.query)
         renderer = partial(_detections, answer, checked)
         made = await self._front.render(request.context, [answer], renderer)
         return Reply(made, headers=answer_headers(answer))
 
 
-def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _GuardedTexts:
+def _read(view: EndpointView, context: RequestContext, encoded: bytes) -> _GuardedTexts:
     sent = decode_counted(_decoder, view, encoded)
-    ignored = [name for name in _NOT_READ if getattr(sent, name)]
-    if strict and ignored:
-        raise BadRequestError(f"{ignored[0]}: a guardrail reads texts only.")
-    return _guard_texts(view, sent.texts or [], truncate=True)._replace(ignored=",".join(ignored))
+    if sent.texts is None:  # nothing would be found in texts under another name
+        refuse_misspelt(names_in(encoded), GuardrailRequest.__struct_fields__)
+    ignore(context, [name for name in _NOT_READ if getattr(sent, name)])
+    return _guard_texts(view, sent.texts or [], truncate=True)
 
 
-def _read_contents(view: EndpointView, encoded: bytes) -> _GuardedTexts:
-    sent = decode_counted(_contents_decoder, view, encoded)
+def _read_contents(view: EndpointView, context: RequestContext, encoded: bytes) -> _GuardedTexts:
+    sent = _contents_decoder.read(view, context, encoded)
     given = sent.detector_params or DetectorParameters()
     return _guard_texts(view, sent.contents, truncate=None)._replace(threshold=given.threshold)
 

@@ -38,17 +38,17 @@ from typing_extensions import TypedDict  # pydantic reads no other before Python
 
 from contracts.tasks import DENSE
 from gateway.calls import EndpointView, Query
-from gateway.dialects.described import IGNORED, STRICT, prediction_operation
+from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, Pair, Texts, answer_headers, query_of, require_kind
 from gateway.dialects.parameters import (
     NO_PARAMETERS,
     PipelineParameters,
     checked,
     forms_refused,
-    ignored_names,
-    is_strict,
+    ignore,
+    ignore_unknown,
     is_unknown_field,
-    refuse_misspelt,
+    names_in,
     refuse_unknown,
 )
 from gateway.dialects.reading import check_texts, decode_counted
@@ -56,6 +56,7 @@ from gateway.errors import BadRequestError, InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
+from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
 from preprocess.vectors import cosines
 
@@ -181,18 +182,11 @@ _EXAMPLES = {
     "a pair": {"inputs": {"text": "Is it good?", "text_pair": "It is."}},
 }
 _PREDICT = prediction_operation(
-    _PATH,
-    "Hugging Face",
-    HuggingFaceRequest,
-    HuggingFaceResponse,
-    _EXAMPLES,
-    parameters=(STRICT,),
-    headers={"x-headrace-ignored": IGNORED},
+    _PATH, "Hugging Face", HuggingFaceRequest, HuggingFaceResponse, _EXAMPLES
 )
 
 _known_decoder = msgspec.json.Decoder(KnownRequest)
 _decoder = msgspec.json.Decoder(HuggingFaceRequest)
-_names_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 # In user-agent: of huggingface_hub, and of @huggingface/inference.
 _HUB_CLIENTS = (b"hf_hub/", b"@huggingface/inference")
 # Fields beside the parameters, each with the parameter that it stands for.
@@ -218,7 +212,7 @@ class HuggingFace:
     async def predict(self, request: Request) -> Reply:
         """Handles a request that has come in: body, prediction, reply."""
         view, caller = request.admitted()
-        reader = partial(_read, view, strict=is_strict(request))
+        reader = partial(_read, view, request.context)
         asked = await self._front.read(request.context, await self._bodies.read(request), reader)
         answer = await self._front.predict(request.context, view, caller, asked.query)
         head = HEADS[view.task]
@@ -233,10 +227,8 @@ class HuggingFace:
                     return cosines(head.dense(answer), parameters.get("dimensions"))
                 return head.pipeline(answer, parameters, one=one)
 
-        headers = answer_headers(answer)
-        if asked.ignored:
-            headers.append((b"x-headrace-ignored", asked.ignored.encode()))
-        return Reply(await self._front.render(request.context, [answer], result), headers=headers)
+        made = await self._front.render(request.context, [answer], result)
+        return Reply(made, headers=answer_headers(answer))
 
 
 class _Question(NamedTuple):
@@ -247,19 +239,17 @@ class _Question(NamedTuple):
         compares: these are a sentence and those that it is compared with.
         one: a text that was sent by itself, and not a list of one.
         all_scores: ``return_all_scores``.
-        ignored: names of the fields that mean nothing here, comma-separated.
     """
 
     query: Query
     compares: bool
     one: bool
     all_scores: bool
-    ignored: str
 
 
-def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _Question:
+def _read(view: EndpointView, context: RequestContext, encoded: bytes) -> _Question:
     """What is asked; raises ``GatewayError``."""
-    body, ignored = _decoded(encoded, view, strict=strict)
+    body = _decoded(encoded, view, context)
     given = _parameters(body)
     parameters = checked(given, view)
     inputs = body.inputs
@@ -276,31 +266,30 @@ def _read(view: EndpointView, encoded: bytes, *, strict: bool) -> _Question:
     one = isinstance(inputs, str) or (
         isinstance(inputs, Pair) and not isinstance(inputs.context, list)
     )
-    return _Question(query, bool(compared), one, bool(given.return_all_scores), ignored)
+    return _Question(query, bool(compared), one, bool(given.return_all_scores))
 
 
-def _decoded(body: bytes, view: EndpointView, *, strict: bool) -> tuple[HuggingFaceRequest, str]:
-    """The request, and the names of the fields that mean nothing here, comma-separated.
+def _decoded(body: bytes, view: EndpointView, context: RequestContext) -> HuggingFaceRequest:
+    """The request.
 
     Raises:
-        BadRequestError: it does not fit; with ``strict``, there are such fields.
+        BadRequestError: it does not fit, or is strict and has fields that mean nothing here.
         InvalidInputError: a field is misspelt, or a parameter unknown; see ``decode`` too.
     """
     try:
-        return decode_counted(_known_decoder, view, body), ""
+        return decode_counted(_known_decoder, view, body)
     except BadRequestError as error:
-        if strict or not is_unknown_field(error):
+        if context.strict or not is_unknown_field(error):
             raise
     known = decode_counted(_decoder, view, body)
-    sent = _names_decoder.decode(body)
-    unknown = [("", name) for name in sent if name not in known.__struct_fields__]
-    refuse_misspelt(sent, known.__struct_fields__)
+    sent = names_in(body)
+    ignore_unknown(context, sent, known.__struct_fields__)
     if known.parameters is not None:
         fields = known.parameters.__struct_fields__
-        inner = _names_decoder.decode(sent["parameters"])
+        inner = names_in(bytes(sent["parameters"]))
         refuse_unknown(inner, view)
-        unknown += [("parameters.", name) for name in inner if name not in fields]
-    return known, ignored_names(unknown)
+        ignore(context, [name for name in inner if name not in fields], "parameters.")
+    return known
 
 
 def _check_comparison(view: EndpointView, parameters: Mapping[str, Any]) -> None:

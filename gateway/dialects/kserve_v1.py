@@ -1,8 +1,8 @@
 """KServe's first protocol: ``POST /v1/models/{endpoint}:predict`` with ``{"instances": [...]}``.
 
-``inputs`` stands for ``instances`` where these are not there, as in KServe. Keys of an instance
-that mean nothing here are ignored and named in ``x-headrace-ignored``, or refused where the request
-has ``x-headrace-strict: true``. ``:explain`` is refused with 501: no explainer is offered.
+``inputs`` stands for ``instances`` where these are not there, as in KServe. Fields and keys of an
+instance that mean nothing here are ignored and named in ``x-headrace-ignored``, or refused where
+the request has ``x-headrace-strict: true``. ``:explain`` gets 501: no explainer is offered.
 
 Beside ``instances``, ``parameters`` has what a task can't be asked without (candidate labels).
 
@@ -24,14 +24,15 @@ import msgspec
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from gateway.calls import EndpointView, Query
-from gateway.dialects.described import IGNORED, STRICT, prediction_operation, reading
+from gateway.dialects.described import prediction_operation, reading
 from gateway.dialects.front import Front, Pair, Texts, answer_headers, query_of
 from gateway.dialects.huggingface import FoundAnswer, FoundEntity
 from gateway.dialects.operations import allowed_views
 from gateway.dialects.parameters import (
+    TolerantDecoder,
     forms_refused,
-    ignored_names,
-    is_strict,
+    ignore,
+    ignore_unknown,
     is_unknown_field,
     of_any_dialect,
     prompt_name_in,
@@ -42,6 +43,7 @@ from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request, decode, encode
 from gateway.http.router import Route
+from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
 
 
@@ -52,7 +54,7 @@ class KServeRequest(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] | None = None
 
 
-class ReadRequest(msgspec.Struct, frozen=True):
+class ReadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The request as it is read: ``inputs`` is another name of the instances."""
 
     instances: Texts | None = None
@@ -68,7 +70,7 @@ _LooseTexts = Annotated[list[str | LooseInstance], msgspec.Meta(min_length=1)]
 
 
 class LooseRequest(msgspec.Struct, frozen=True):
-    """The request where instances have such keys."""
+    """The request where it or its instances have names that mean nothing here."""
 
     instances: _LooseTexts | None = None
     inputs: _LooseTexts | None = None
@@ -148,15 +150,7 @@ class Model(OpenAIModel):
 _PREDICT = "/v1/models/{endpoint}:predict"
 _MODELS, _MODEL = "/v1/models", "/v1/models/{endpoint}"
 _EXAMPLES = {"two texts": {"instances": ["Dull.", "Great."]}}
-_PREDICTS = prediction_operation(
-    _PREDICT,
-    "KServe v1",
-    KServeRequest,
-    KServeResponse,
-    _EXAMPLES,
-    parameters=(STRICT,),
-    headers={"x-headrace-ignored": IGNORED},
-)
+_PREDICTS = prediction_operation(_PREDICT, "KServe v1", KServeRequest, KServeResponse, _EXAMPLES)
 _ALL = reading(_MODELS, "OpenAI", "All endpoints, for OpenAI's and KServe's clients", Models)
 _ONE = reading(_MODEL, "OpenAI", "One endpoint", Model, unready=True)
 
@@ -166,7 +160,7 @@ _decoder = msgspec.json.Decoder(ReadRequest)
 _loose_decoder = msgspec.json.Decoder(LooseRequest)
 _KEYS = frozenset(Pair.__struct_fields__)
 _whole_decoder = msgspec.json.Decoder(dict[str, Any])
-_rows_decoder = msgspec.json.Decoder(KServeRows)
+_rows_decoder = TolerantDecoder(KServeRows)
 
 
 class KServeV1:
@@ -189,20 +183,16 @@ class KServeV1:
         """Answers texts."""
         view, caller = request.admitted()
         read = _rows_of if HEADS[view.task].reads_rows else _texts_of
-        reader = partial(read, view, strict=is_strict(request))
-        query, ignored = await self._front.read(
-            request.context, await self._bodies.read(request), reader
-        )
+        reader = partial(read, view, request.context)
+        query = await self._front.read(request.context, await self._bodies.read(request), reader)
         answer = await self._front.predict(request.context, view, caller, query)
 
         def result() -> KServeResponse:
             with forms_refused():
                 return {"predictions": HEADS[answer.task].predictions(answer)}
 
-        headers = answer_headers(answer)
-        if ignored:
-            headers.append((b"x-headrace-ignored", ignored.encode()))
-        return Reply(await self._front.render(request.context, [answer], result), headers=headers)
+        made = await self._front.render(request.context, [answer], result)
+        return Reply(made, headers=answer_headers(answer))
 
     async def explain(self, request: Request) -> Reply:
         """Refuses whatever is sent."""
@@ -228,52 +218,52 @@ class KServeV1:
         return Reply(encode(model), status=200 if view.ready else 503)
 
 
-def _texts_of(view: EndpointView, body: bytes, *, strict: bool) -> tuple[Query, str]:
-    """The texts, and the names of the keys that mean nothing here, comma-separated."""
-    parsed, ignored = _decoded(body, view, strict=strict)
+def _texts_of(view: EndpointView, context: RequestContext, body: bytes) -> Query:
+    parsed = _decoded(body, view, context)
     field = "inputs" if parsed.instances is None else "instances"
     instances = parsed.inputs if parsed.instances is None else parsed.instances
     if instances is None:
         raise BadRequestError("instances: missing.")
     sent = parsed.parameters
-    parameters = of_any_dialect(sent, view) if sent else None
+    parameters = of_any_dialect(sent, view, context) if sent else None
     query = query_of(field, instances, parameters, prompt_name_in(sent) if sent else None)
     if len(query.texts) != len(instances):
         raise InvalidInputError(f"{field}: each has one context.")
     check_texts(len(query.texts), view)
-    return query, ignored
+    return query
 
 
 def _decoded(
-    body: bytes, view: EndpointView, *, strict: bool
-) -> tuple[ReadRequest | LooseRequest, str]:
+    body: bytes, view: EndpointView, context: RequestContext
+) -> ReadRequest | LooseRequest:
     try:
-        return decode_counted(_decoder, view, body), ""
+        return decode_counted(_decoder, view, body)
     except BadRequestError as error:
-        if strict or not is_unknown_field(error):
+        if context.strict or not is_unknown_field(error):
             raise
     known = decode_counted(_loose_decoder, view, body)
     check_texts(max(len(known.instances or ()), len(known.inputs or ())), view)
     names: dict[str, None] = {}
     whole = decode(_whole_decoder, body)  # strings that mean nothing may be no UTF-8
+    ignore_unknown(context, whole, known.__struct_fields__)
     for field in ("instances", "inputs"):
         for instance in whole.get(field) or ():
             if isinstance(instance, dict):
                 names |= dict.fromkeys(name for name in instance if name not in _KEYS)
-    return known, ignored_names([("", name) for name in names])
+    ignore(context, list(names))
+    return known
 
 
-def _rows_of(view: EndpointView, body: bytes, *, strict: bool) -> tuple[Query, str]:
+def _rows_of(view: EndpointView, context: RequestContext, body: bytes) -> Query:
     """Rows as they were sent: the version that answers reads them, and knows their fields."""
-    del strict
     check_values(body, view)
-    parsed = decode_counted(_rows_decoder, view, body)
+    parsed = _rows_decoder.read(view, context, body)
     rows = parsed.inputs if parsed.instances is None else parsed.instances
     if rows is None:
         raise BadRequestError("instances: missing.")
     check_texts(len(rows), view)
     try:
-        return Query([bytes(row).decode() for row in rows], are_rows=True), ""
+        return Query([bytes(row).decode() for row in rows], are_rows=True)
     except UnicodeDecodeError as error:
         raise BadRequestError(f"instances: not UTF-8 ({error.reason}).") from None
 

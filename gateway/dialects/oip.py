@@ -29,6 +29,7 @@ PLATFORM = "headrace"
 SERVER_NAME = "headrace"
 _PAIR = {"question": TEXT, "context": TEXT_PAIR}
 CLASS = "headrace_class"  # a request's parameter: bulk or interactive
+_OWN = (CLASS, "timeout", "binary_data_output")  # parameters that both protocols' clients send
 _TIMEOUT_LIMIT = 600_000_000  # microseconds
 EXTENSIONS = ("binary_tensor_data", "model_configuration")
 
@@ -131,7 +132,7 @@ def read_options(
 
     Returns:
         The parameters that the task takes; ``prompt_name`` is read with the texts. Others
-        (priority, sequences) have no meaning here, as for a model that is not configured for them.
+        (priority, sequences) are ignored, as for a model that is not configured for them.
 
     Raises:
         BadRequestError: a timeout that is no such number, a class that is none, or a parameter of
@@ -157,7 +158,7 @@ def read_options(
                 f"outputs: there is no output {name[:80]!r}; {view.task} has {', '.join(known)}."
             )
         refuse_extensions(own, name)
-    return of_any_dialect(parameters, view) if parameters else {}
+    return of_any_dialect(parameters, view, context, _OWN) if parameters else {}
 
 
 def check_version(view: EndpointView, version: str | None) -> None:

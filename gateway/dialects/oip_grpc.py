@@ -35,6 +35,7 @@ from gateway.dialects.grpc_answers import Answers, HangUp, Sending, serialised
 from gateway.dialects.grpc_fields import INTEGER_BYTES, count_parts
 from gateway.dialects.grpc_messages import MessageReader
 from gateway.dialects.grpc_standard import HEALTH, REFLECTIONS, health, reflect
+from gateway.dialects.parameters import ignored_headers
 from gateway.errors import (
     CLIENT_GONE_STATUS,
     BadRequestError,
@@ -324,6 +325,7 @@ class OpenInferenceGrpc:
         result = await self._front.predict(call, view, caller, query)
         filling = hold_filling(call, result)
         metadata = [(b"x-request-id", call.request_id.encode()), *answer_headers(result)]
+        metadata += ignored_headers(call)
         await context.send_initial_metadata(
             [(key.decode(), value.decode()) for key, value in metadata]
         )

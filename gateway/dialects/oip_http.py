@@ -25,7 +25,7 @@ from gateway.dialects import oip, oip_tables
 from gateway.dialects.described import BOUNDS, prediction_operation, probing, reading
 from gateway.dialects.front import Front, answer_headers, hold_filling, truncated_texts
 from gateway.dialects.operations import Live
-from gateway.dialects.reading import decode_counted
+from gateway.dialects.parameters import TolerantDecoder
 from gateway.errors import BadRequestError, InvalidInputError, UnsupportedError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -95,7 +95,7 @@ _INFER_PARAMETERS = msgspec.Meta(
 )
 
 
-class InputTensor(msgspec.Struct, frozen=True):
+class InputTensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An input as it is in the JSON; ``data`` is missing where it follows as bytes."""
 
     name: Annotated[str, _one_of(TEXT, TEXT_PAIR)]
@@ -105,7 +105,7 @@ class InputTensor(msgspec.Struct, frozen=True):
     data: Annotated[list[Annotated[Any, _TEXT_OR_ROW]] | None, _ARRAY] = None
 
 
-class RequestedOutput(msgspec.Struct, frozen=True):
+class RequestedOutput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An output that the caller wants."""
 
     name: str
@@ -113,12 +113,13 @@ class RequestedOutput(msgspec.Struct, frozen=True):
 
 
 class InferRequest(msgspec.Struct, frozen=True):
-    """The JSON of an inference request."""
+    """The JSON of an inference request. KServe's client repeats the path's ``model_name``."""
 
     inputs: Annotated[list[InputTensor], msgspec.Meta(min_length=1, max_length=_MOST_INPUTS)]
     id: str = ""
     parameters: Annotated[dict[str, Any], _INFER_PARAMETERS] = {}
     outputs: list[RequestedOutput] = []
+    model_name: str | None = None
 
 
 class Tensor(TypedDict):
@@ -163,7 +164,7 @@ _EXAMPLES = {
     "one text": {"inputs": [{"name": TEXT, "shape": [1], "datatype": "BYTES", "data": ["A film."]}]}
 }
 
-_decoder = msgspec.json.Decoder(InferRequest)
+_decoder = TolerantDecoder(InferRequest)
 
 
 class OpenInferenceHttp:
@@ -316,7 +317,7 @@ def _read(
     if blob and not header:
         parsed, query = InferRequest([]), Query(_raw_text(blob))
     else:
-        parsed = decode_counted(_decoder, view, header)
+        parsed = _decoder.read(view, context, header)
         query = (_rows if view.features else _query)(parsed, blob, view)
     binary = _BinaryOutputs(parsed)
     wanted = [(output.name, output.parameters) for output in parsed.outputs]

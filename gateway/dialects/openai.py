@@ -37,8 +37,8 @@ from gateway.dialects.front import (
     require_kind,
     texts_and_ids,
 )
-from gateway.dialects.parameters import check_form, forms_refused
-from gateway.dialects.reading import MOST_IDS, TextsOrIdsBody, decode_counted
+from gateway.dialects.parameters import TolerantDecoder, check_form, forms_refused
+from gateway.dialects.reading import MOST_IDS, TextsOrIdsBody
 from gateway.errors import InvalidInputError, TooLargeError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
@@ -59,7 +59,7 @@ _FREE_BYTES = 1024 * 1024  # whatever their number
 
 
 class EmbeddingsRequest(msgspec.Struct, frozen=True):
-    """The request; other fields, ``user`` among them, have no meaning here."""
+    """The request. ``user`` has no meaning here."""
 
     model: str
     input: TextsOrIds
@@ -68,6 +68,7 @@ class EmbeddingsRequest(msgspec.Struct, frozen=True):
     precision: VectorPrecision | None = None
     prompt_name: str | None = None
     tokenizer: Literal["cl100k_base", "model"] | None = None
+    user: str | None = None
 
     def form(self) -> dict[str, Any]:
         """What the head of embeddings takes."""
@@ -133,8 +134,8 @@ _OF_ENDPOINT = ("/endpoints/{endpoint}/v1/embeddings", "/endpoints/{endpoint}/em
 
 
 _Requested = TypeVar("_Requested", bound=EmbeddingsRequest)
-_decoder = msgspec.json.Decoder(EmbeddingsRequest)
-_endpoint_decoder = msgspec.json.Decoder(EndpointEmbeddingsRequest)
+_decoder = TolerantDecoder(EmbeddingsRequest)
+_endpoint_decoder = TolerantDecoder(EndpointEmbeddingsRequest)
 
 
 class OpenAI:
@@ -182,7 +183,7 @@ class OpenAI:
     async def embeddings(self, request: Request) -> Reply:
         """Embeds texts for the endpoint that the body names."""
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        reader = partial(_read, _decoder, view, self._bodies.most_bytes)
+        reader = partial(_read, _decoder, view, request.context, self._bodies.most_bytes)
         reading = self._front.read(request.context, encoded, reader)
         del encoded  # texts may wait for long
         return await self._embedded(request.context, view, caller, await reading)
@@ -191,7 +192,7 @@ class OpenAI:
         """Embeds texts for the endpoint that the path names."""
         view, caller = request.admitted()
         encoded = await self._bodies.read(request)
-        reader = partial(_read, _endpoint_decoder, view, self._bodies.most_bytes)
+        reader = partial(_read, _endpoint_decoder, view, request.context, self._bodies.most_bytes)
         reading = self._front.read(request.context, encoded, reader)
         del encoded
         return await self._embedded(request.context, view, caller, await reading)
@@ -223,7 +224,11 @@ class OpenAI:
 
 
 def _read(
-    decoder: msgspec.json.Decoder[_Requested], view: EndpointView, most_bytes: int, encoded: bytes
+    decoder: TolerantDecoder[_Requested],
+    view: EndpointView,
+    context: RequestContext,
+    most_bytes: int,
+    encoded: bytes,
 ) -> TextsOrIdsBody[_Requested]:
     """What was sent, where ``input`` says whether it was ids.
 
@@ -233,7 +238,7 @@ def _read(
     Raises:
         GatewayError: it can't be read or done, or has too many texts.
     """
-    body = decode_counted(decoder, view, encoded, most_ids=MOST_IDS)
+    body = decoder.read(view, context, encoded, most_ids=MOST_IDS)
     check(body, view)
     texts, ids = texts_and_ids("input", body.input)
     sent = TextsOrIdsBody(msgspec.structs.replace(body, input="ids" if ids else ""), texts, ids)

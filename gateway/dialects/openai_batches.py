@@ -165,7 +165,7 @@ _Value = Annotated[str, msgspec.Meta(max_length=512)]
 _Metadata = Annotated[dict[_Key, _Value], msgspec.Meta(max_length=16)]
 
 
-class BatchRequest(msgspec.Struct, frozen=True):
+class BatchRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is to be answered, and within what time: 24h as at OpenAI, or other hours."""
 
     input_file_id: _Name

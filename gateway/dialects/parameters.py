@@ -3,7 +3,8 @@
 The Hugging Face dialect takes all that the task's head takes, ignores what pipelines take beside
 that, and refuses all other names: one that is misspelt would change nothing without a word. The
 other dialects take those without which some tasks can't be asked (``Head.everywhere``), and ignore
-the rest, as their protocols do, but for a name that is nearly one of these.
+the rest, as their protocols do, but for a name that is nearly one of these. The answer names what
+was ignored.
 """
 
 import re
@@ -11,16 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from gateway.calls import EndpointView
+from gateway.dialects.reading import decode_counted
 from gateway.errors import BadRequestError, InvalidInputError
-from gateway.http.messages import Request, field_first
+from gateway.http.messages import decode, field_first
+from gateway.request_context import RequestContext
 from preprocess.errors import MissingRangesError, ParameterError
 from preprocess.tasks import HEADS
 from preprocess.vectors import VectorPrecision
+
+StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 class PipelineParameters(msgspec.Struct, frozen=True):
@@ -80,6 +85,7 @@ _OF_PIPELINES = frozenset(
 _MOST_COMPARED = 10  # names of one request, with those that are known
 _MISSPELT, _RELATED = 0.8, 0.6  # how alike names are, from 0 to 1
 _READ_BEFORE = frozenset({"truncation", "prompt_name", "return_all_scores"})
+_names_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def checked(parameters: PipelineParameters, view: EndpointView) -> dict[str, Any]:
@@ -125,22 +131,70 @@ def check_form(view: EndpointView, parameters: Mapping[str, Any], place: str = "
         raise InvalidInputError(place + reason)
 
 
-def is_strict(request: Request) -> bool:
-    """Whether fields that mean nothing here are to be refused."""
-    return request.headers.get(b"x-headrace-strict", b"").lower() == b"true"
-
-
 def is_unknown_field(error: BadRequestError) -> bool:
     """Whether a body was refused for a field that its struct does not have."""
     return _UNKNOWN_FIELD in str(error)
 
 
-def ignored_names(unknown: Sequence[tuple[str, str]]) -> str:
-    """Fields that mean nothing here for ``x-headrace-ignored``, each with what is before it."""
-    listed = [
-        place + _ODD.sub("?", name[:_NAME_CHARACTERS]) for place, name in unknown[:_LISTED_NAMES]
-    ]
-    return ",".join(listed + ["..."] * (len(unknown) > _LISTED_NAMES))
+class TolerantDecoder(Generic[StructT]):
+    """Reads a struct from a body that may have other fields; it is parsed once if it has none."""
+
+    def __init__(self, kind: type[StructT]) -> None:
+        known = msgspec.defstruct(
+            kind.__name__, (), bases=(kind,), frozen=True, forbid_unknown_fields=True
+        )
+        self._known: msgspec.json.Decoder[StructT] = msgspec.json.Decoder(known)
+        self._any = msgspec.json.Decoder(kind)
+
+    def read(
+        self, view: EndpointView, context: RequestContext, body: bytes, *, most_ids: int = 0
+    ) -> StructT:
+        """The struct; fields that mean nothing here are ignored, or refused.
+
+        Raises:
+            GatewayError: see ``decode_counted`` and ``ignore_unknown``.
+        """
+        try:
+            return decode_counted(self._known, view, body, most_ids=most_ids)
+        except BadRequestError as error:
+            if context.strict or not is_unknown_field(error):
+                raise
+        found = decode_counted(self._any, view, body, most_ids=most_ids)
+        ignore_unknown(context, names_in(body), found.__struct_fields__)
+        return found
+
+
+def names_in(body: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of a body, as they were sent; raises ``GatewayError``."""
+    return decode(_names_decoder, body)
+
+
+def ignore(context: RequestContext, names: Sequence[str], place: str = "") -> None:
+    """Ignores names that mean nothing here; raises ``BadRequestError`` if the request is strict.
+
+    ``place`` is what comes before them.
+    """
+    if names and context.strict:
+        raise BadRequestError(f"{place}{names[0][:_NAME_CHARACTERS]}: it means nothing here.")
+    context.ignored += tuple(
+        place + _ODD.sub("?", name[:_NAME_CHARACTERS]) for name in names[: _LISTED_NAMES + 1]
+    )
+
+
+def ignore_unknown(
+    context: RequestContext, names: Iterable[str], known: Sequence[str], place: str = ""
+) -> None:
+    """Ignores names that are not known; raises as ``ignore`` and ``refuse_misspelt`` do."""
+    refuse_misspelt(names, known, place)
+    ignore(context, [name for name in names if name not in known], place)
+
+
+def ignored_headers(context: RequestContext) -> list[tuple[bytes, bytes]]:
+    """What the answer says of ignored names: the first of them."""
+    if not context.ignored:  # as of most requests
+        return []
+    listed = context.ignored[:_LISTED_NAMES] + ("...",) * (len(context.ignored) > _LISTED_NAMES)
+    return [(b"x-headrace-ignored", ",".join(listed).encode())]
 
 
 def refuse_unknown(names: Iterable[str], view: EndpointView) -> None:
@@ -200,19 +254,25 @@ def prompt_name_in(given: Mapping[str, object]) -> str | None:
     return name
 
 
-def of_any_dialect(given: Mapping[str, object], view: EndpointView) -> dict[str, Any]:
+def of_any_dialect(
+    given: Mapping[str, object],
+    view: EndpointView,
+    context: RequestContext,
+    own: tuple[str, ...] = (),
+) -> dict[str, Any]:
     """Of a request's parameters, those that the task takes in every dialect.
 
     A list may come as JSON in a string: the Open Inference Protocol has no parameters of lists.
+    ``own``: names that the dialect reads beside them.
 
     Raises:
-        BadRequestError: a value of another type.
+        BadRequestError: a value of another type, or see ``ignore``.
         InvalidInputError: a name that is nearly one of these, or what the endpoint can't do.
     """
     everywhere = HEADS[view.task].everywhere
     taken = {name: given[name] for name in everywhere if name in given}
     if len(taken) < len(given):
-        refuse_misspelt(given, (*everywhere, "prompt_name"), "parameters.")
+        ignore_unknown(context, given, (*everywhere, "prompt_name", *own), "parameters.")
     if not taken:
         return {}
     for name in _LISTS:

@@ -20,12 +20,14 @@ from contracts.tasks import RELEVANCE
 from gateway.calls import Answer, EndpointView, Query
 from gateway.dialects.described import prediction_operation
 from gateway.dialects.front import Front, answer_headers, endpoint_in, enter_named, require_kind
+from gateway.dialects.parameters import TolerantDecoder
 from gateway.dialects.reading import check_texts, decode_counted
 from gateway.errors import InvalidInputError
 from gateway.http.body import BodyReader
 from gateway.http.error_replies import ErrorForm
 from gateway.http.messages import Reply, Request
 from gateway.http.router import Route
+from gateway.request_context import RequestContext
 from preprocess.tasks import HEADS
 
 
@@ -121,7 +123,7 @@ _TEI_RERANK = prediction_operation(
 )
 
 
-_decoder = msgspec.json.Decoder(RerankRequest)
+_decoder = TolerantDecoder(RerankRequest)
 _tei_decoder = msgspec.json.Decoder(TeiRerankRequest)
 
 
@@ -171,7 +173,7 @@ class Rerank:
         """Reranks documents in the form of Jina and Cohere."""
         context = request.context
         encoded, view, caller = await enter_named(self._front, self._bodies, request)
-        reading = self._front.read(request.context, encoded, partial(_read, view))
+        reading = self._front.read(context, encoded, partial(_read, view, context))
         del encoded  # documents may wait for long
         query, documents, top_n = await reading
         answer = await self._front.predict(context, view, caller, query)
@@ -202,9 +204,11 @@ class Rerank:
         return Reply(made, headers=answer_headers(answer))
 
 
-def _read(view: EndpointView, encoded: bytes) -> tuple[Query, list[str] | None, int | None]:
+def _read(
+    view: EndpointView, context: RequestContext, encoded: bytes
+) -> tuple[Query, list[str] | None, int | None]:
     """The pairs, the documents if the answer is to have them, and how many it is to have."""
-    body = decode_counted(_decoder, view, encoded)
+    body = _decoder.read(view, context, encoded)
     documents = [each if isinstance(each, str) else each.text for each in body.documents]
     query = _query(view, "model", body.query, documents, kept=bool(body.return_documents))
     # A list of its own: that of the query is cut to what the model reads.

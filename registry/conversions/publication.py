@@ -34,7 +34,7 @@ from contracts.manifest import (
 )
 from contracts.model import ModelRef
 from contracts.tasks import packed_inputs
-from preprocess.buckets import automatic_buckets, checked_buckets, row_buckets
+from preprocess.buckets import automatic_buckets, cut_buckets, row_buckets
 from registry.conversions.index import signature
 from registry.conversions.launcher import ConversionLauncher, OnProgress
 from registry.conversions.messages import ConversionFailure, ConversionRequest, PublishedPackage
@@ -263,10 +263,7 @@ def _other_lengths(manifest: Manifest, asked: ServingOptions) -> str:
     elif asked.length_buckets == "auto":
         buckets = automatic_buckets(most)
     else:
-        try:
-            buckets = checked_buckets(asked.length_buckets, most)
-        except ValueError as error:
-            return str(error)
+        buckets = cut_buckets(asked.length_buckets, most)
     if manifest.length_buckets != buckets:
         return f"nobody asked for its length buckets, {list(manifest.length_buckets)[:20]}"
     return ""

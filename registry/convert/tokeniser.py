@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from contracts.endpoint import ServingOptions
 from contracts.manifest import TOKENIZER, QueryDocumentSpec, TokenizerSpec
 from contracts.tasks import QUERY
-from preprocess.buckets import automatic_buckets, checked_buckets
+from preprocess.buckets import automatic_buckets, cut_buckets
 from preprocess.encoder import TextEncoder
 from preprocess.errors import PreprocessError
 from preprocess.expressions import refuse_slow_expressions
@@ -97,7 +97,7 @@ def build(
         buckets = (
             automatic_buckets(spec.max_tokens)
             if requested == "auto"
-            else checked_buckets(requested, spec.max_tokens)
+            else cut_buckets(requested, spec.max_tokens)
         )
         encoder = _kind_of(spec)(data, spec)
         refuse_slow_expressions(tokenizer, encoder.own_expressions)

@@ -101,7 +101,7 @@ SPECS = st.builds(
         max_batch_size=st.integers(1, 1024),
         max_tokens=st.integers(8, 32768),
         length_buckets=st.just("auto")
-        | st.lists(st.integers(8, 512), max_size=9).map(lambda each: tuple(sorted(each))),
+        | st.sets(st.integers(8, 512), max_size=9).map(lambda each: tuple(sorted(each))),
         cache=st.none() | st.builds(AnswerCacheOptions, megabytes=st.integers(1, 65536)),
     ),
     limits=st.builds(

@@ -59,6 +59,11 @@ def test_a_version_is_followed_aliased_or_pinned(
     [
         ({"model": "m", "limits": {"timeoutSeconds": 0}}, ("spec", "limits", "timeoutSeconds")),
         ({"model": "m", "serving": {"maxTokens": "many"}}, ("spec", "serving", "maxTokens")),
+        ({"model": "m", "serving": {"lengthBuckets": [0]}}, ("spec", "serving", "lengthBuckets")),
+        (
+            {"model": "m", "serving": {"lengthBuckets": [512, 16]}},
+            ("spec", "serving", "lengthBuckets"),
+        ),
         ({"model": "m", "colour": "red"}, ("spec", "colour")),
         ({"model": "m", "slo": {"availability": 1}}, ("spec", "slo", "availability")),
         (

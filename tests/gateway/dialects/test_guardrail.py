@@ -116,6 +116,12 @@ async def test_what_no_guardrail_reads_is_named_or_under_strict_refused() -> Non
     assert (refused.status_code, "images" in refused.text) == (400, True)
 
 
+@pytest.mark.parametrize("misspelt", ["text", "Texts", "textes"])
+async def test_texts_under_a_misspelt_name_are_not_said_to_be_clean(misspelt: str) -> None:
+    answer = await asked(behind(), "POST", LITELLM, json={misspelt: [BAD], "input_type": "request"})
+    assert (answer.status_code, "did you mean texts?" in answer.text) == (422, True), answer.text
+
+
 async def test_detections_are_of_the_whole_text_or_of_a_place() -> None:
     answer = await detected([FINE, BAD])
     (none, (one,)) = answer.json()

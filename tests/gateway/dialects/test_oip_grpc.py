@@ -54,6 +54,17 @@ async def test_contents_are_read_and_the_version_comes_before_the_answer(stub: A
     assert answer.raw_output_contents[0].startswith(len(best).to_bytes(4, "little") + best)
 
 
+async def test_parameters_that_mean_nothing_are_named_or_under_strict_refused(stub: Any) -> None:
+    asked = request("a")
+    asked.parameters["priority"].int64_param = 1
+    call = stub.ModelInfer(asked)
+    assert dict(await call.initial_metadata())["x-headrace-ignored"] == "parameters.priority"
+    await call
+    error = await refusal(stub.ModelInfer(asked, metadata=[("x-headrace-strict", "true")]))
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "parameters.priority" in (error.details() or "")
+
+
 async def test_the_space_of_vectors_is_a_parameter_and_in_the_metadata(stub: Any) -> None:
     asked = request("a")
     asked.model_name = "minilm"

@@ -62,7 +62,29 @@ async def test_protocols_with_parameters_of_anybodys_refuse_those_that_are_nearl
     status, message = await posted(path, {**rest, "parameters": {misspelt: 1}})
     assert (status, f"parameters.{misspelt}: unknown; did you mean" in message) == (422, True)
     foreign = {"priority": 1, "sequence_id": 3, "content_type": "str", "probability": True}
-    assert (await posted(path, {**rest, "parameters": foreign}))[0] == 200
+    named = ",".join(f"parameters.{name}" for name in foreign)
+    assert await posted(path, {**rest, "parameters": foreign}) == (200, named)
+
+
+# What clients send by themselves, by their own sources: it is as quick as anything, and not named.
+BY_THEMSELVES: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/embeddings", {"model": "minilm", "input": "a", "encoding_format": "base64", "user": "a"}),
+    ("/v1/rerank", {"model": "reranker", "query": "a", "documents": ["a"], "top_n": 1}),
+    ("/v2/models/minilm/infer", {"id": "1", "model_name": "minilm", "inputs": [TENSOR]}),
+    (
+        "/v2/models/minilm/infer",
+        {"inputs": [TENSOR], "parameters": {"binary_data_output": True, "timeout": 10**6}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), BY_THEMSELVES)
+async def test_what_clients_send_by_themselves_is_taken_under_strict_too(
+    path: str, body: dict[str, Any]
+) -> None:
+    strict = {"x-headrace-strict": "true"}
+    answer = await asked(Behind(), "POST", path, json=body, headers=strict)
+    assert (answer.status_code, "x-headrace-ignored" in answer.headers) == (200, False)
 
 
 # What the clients of each protocol send in ``parameters``, by their own sources.

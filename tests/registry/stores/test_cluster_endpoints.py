@@ -7,8 +7,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from hypothesis import given, settings
+from random_specs import is_taken, specs
 from registry_fakes import endpoint
 from waiting import until
 
@@ -446,6 +449,23 @@ def test_what_can_not_be_read_says_why_in_a_condition_and_keeps_its_status(
     until("it is read again", 60, lambda: store.list()[0].status.outdated)
     store.put(with_status(store.list()[0], EndpointStatus(generation=7)))
     assert accepted(fake)["status"] == "True"
+
+
+def test_whatever_the_schema_lets_through_is_read_or_has_a_sentence_of_ours() -> None:
+    with fake_kubernetes() as fake:
+        store = KubernetesEndpointStore(fake.client(), NAMESPACE, pace=PACE)
+        store.start()
+        client = fake.client()
+
+        @settings(max_examples=30, deadline=None, phases=[hypothesis.Phase.generate])
+        @given(specs())
+        def check(spec: dict[str, Any]) -> None:
+            assert is_taken(client, NAMESPACE, store, spec)
+
+        try:
+            check()
+        finally:
+            store.close()
 
 
 def test_one_that_never_could_be_read_has_a_condition_too(
