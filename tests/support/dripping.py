@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 
 LONG_HEAD = b"HTTP/1.1 200 OK\r\nX-Drips: "
@@ -15,11 +16,40 @@ CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 PAUSE_SECONDS = 0.02
 TAKEN_BYTES = 2048  # a pause, of what is sent
 _MOST_BYTES = 250  # then it hangs up, so that who waits for all of it fails otherwise
+# Of a ``Drip``: 30 s in all, which is longer than the deadlines of its clients.
+_SLOW_PAUSE_SECONDS, _MOST_SLOW_BYTES = 0.1, 300
 
 
 def plain(connection: socket.socket) -> socket.socket:
     """A connection as it is."""
     return connection
+
+
+class Drip:
+    """In the place of an answer's body: what comes a byte now and then until it is stopped.
+
+    ``outlasted``: a client has waited for all of one.
+    """
+
+    def __init__(self) -> None:
+        self.outlasted = False
+        self._over = threading.Event()
+
+    def stop(self) -> None:
+        """Ends what drips now."""
+        self._over.set()
+        self._over = threading.Event()
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answers in the place of a server; an answer to HEAD, which has no body, by its head."""
+        over, handler.close_connection = self._over, True
+        with suppress(OSError):  # it was given up
+            handler.wfile.write(LONG_HEAD if handler.command == "HEAD" else HEAD)
+            for _ in range(_MOST_SLOW_BYTES):
+                if over.wait(_SLOW_PAUSE_SECONDS):
+                    return
+                handler.wfile.write(b"1")
+            self.outlasted = True
 
 
 class _Drip(BaseRequestHandler):

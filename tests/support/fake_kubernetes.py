@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from dripping import Drip
+
 from gateway.state.pod_reader import PodReader
 from service.cluster.client import ClusterClient
 
@@ -62,7 +64,7 @@ class World:
     refusals: dict[str, Refused] = field(default_factory=dict)
     held: set[str] = field(default_factory=set)  # requests that are not answered yet
     # What a proxy before it says in its place, to ``GET /apis/...?query``: a status and a body.
-    script: Callable[[str], tuple[int, bytes] | None] = lambda request: None
+    script: Callable[[str], tuple[int, bytes | Drip] | None] = lambda request: None
 
     def store(self, collection: str, item: Object, kind: str) -> Object:
         self.number += 1
@@ -98,12 +100,12 @@ class Fake:
         self.port = port
         self.server = f"{scheme}://127.0.0.1:{port}"
 
-    def client(self) -> ClusterClient:
+    def client(self, timeout_seconds: float = PATIENT_SECONDS) -> ClusterClient:
         """Through the official client, which takes half a second to import."""
         import kubernetes
 
         configuration = kubernetes.client.Configuration(host=self.server)
-        return ClusterClient(configuration, namespace=NAMESPACE, timeout_seconds=PATIENT_SECONDS)
+        return ClusterClient(configuration, namespace=NAMESPACE, timeout_seconds=timeout_seconds)
 
     def pod_reader(self) -> PodReader:
         """As a gateway in a pod reads."""
@@ -227,7 +229,10 @@ class Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 - the base's names
 
-    def _send(self, status: int, data: bytes) -> None:
+    def _send(self, status: int, data: bytes | Drip) -> None:
+        if isinstance(data, Drip):
+            data.answer(self)
+            return
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

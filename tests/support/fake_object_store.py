@@ -17,6 +17,7 @@ from xml.sax.saxutils import escape
 
 import fsspec
 import pytest
+from dripping import Drip
 from http_server import Answer, Request
 
 BUCKET = "models"
@@ -176,6 +177,9 @@ class _Handler(BaseHTTPRequestHandler):
             answer = self.fake.respond(request)
         except HangUpError:
             self.close_connection = True
+            return
+        if isinstance(answer.body, Drip):
+            answer.body.answer(self)
             return
         said = answer.body if isinstance(answer.body, bytes) else str(answer.body).encode()
         with suppress(ConnectionError):

@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from dripping import Drip
+
 
 @dataclass(frozen=True)
 class Request:
@@ -22,7 +24,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is answered: bytes and text as they are, all else as JSON.
+    """What is answered: bytes and text as they are, a ``Drip`` as it comes, all else as JSON.
 
     ``missing`` bytes at the end never come.
     """
@@ -45,6 +47,9 @@ class _Handler(BaseHTTPRequestHandler):
             Request(self.command, unquote(url.path), query, dict(self.headers), body)
         )
         said = answer.body
+        if isinstance(said, Drip):
+            said.answer(self)
+            return
         if not isinstance(said, bytes):
             said = (said if isinstance(said, str) else json.dumps(said)).encode()
         with contextlib.suppress(ConnectionError):  # whoever asked has ended meanwhile

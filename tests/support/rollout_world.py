@@ -7,15 +7,19 @@ what a test has them say. Faults are put before a server with ``put``.
 
 import asyncio
 import json
+import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
+import fsspec
 import pytest
-from fake_kubernetes import NAMESPACE, Fake, fake_kubernetes
+from dripping import Drip
+from fake_kubernetes import NAMESPACE, PATIENT_SECONDS, Fake, fake_kubernetes
 from fake_mlflow import FakeMlflow
 from fake_mlflow import serve as serve_mlflow
 from fake_object_store import BUCKET, FakeObjectStore
@@ -39,8 +43,9 @@ from contracts.backoff import Backoff
 from contracts.endpoint import EndpointSpec, EndpointStatus, Phase
 from contracts.loading import LoaderReport
 from contracts.rollout import RolloutSpec
+from contracts.windows import EndpointWindow
 from controller.garbage_collection import GarbageCollection
-from controller.rollouts import JoinedRollouts
+from controller.rollouts import JoinedRollouts, Statistics
 from registry.conversions.index import ConversionIndex
 from registry.conversions.messages import (
     ConversionFailure,
@@ -90,7 +95,10 @@ VERSION = {
     "tokenizer.json": "{}",
 }
 
-Reply = tuple[int, str]
+Clock = Callable[[], float]
+Reply = tuple[int, str | Drip]
+_MLFLOW_SECONDS = "MLFLOW_HTTP_REQUEST_TIMEOUT"  # of one answer to any client in this process
+DRIP = Drip()
 
 
 class Servers:
@@ -124,6 +132,7 @@ class Servers:
         self.mlflow.script = lambda _path, _query: None
         self.objects.script = lambda _: None
         self.kubernetes.world.script = lambda _: None
+        DRIP.stop()
         self.kubernetes.break_watches()
 
 
@@ -135,8 +144,10 @@ def _answer(reply: Reply | None) -> Answer | None:
     return None if reply is None else Answer(*reply)
 
 
-def _encoded(reply: Reply | None) -> tuple[int, bytes] | None:
-    return None if reply is None else (reply[0], reply[1].encode())
+def _encoded(reply: Reply | None) -> tuple[int, bytes | Drip] | None:
+    if reply is None:
+        return None
+    return reply[0], reply[1].encode() if isinstance(reply[1], str) else reply[1]
 
 
 @contextmanager
@@ -168,6 +179,29 @@ class WatchedReports(MemoryReports):
         self._watched.close()
 
 
+class Traffic(Statistics, Protocol):
+    """What gateways publish of a world's requests, and what is known of it."""
+
+    def publish(self, endpoint: str, windows: Sequence[EndpointWindow]) -> None:
+        """Publishes at least that gateways are there."""
+
+    def spoil(self, fault: str) -> None:
+        """What becomes of Kafka's answers from now on; empty: they come."""
+
+
+class MemoryTraffic(MemoryStatistics):
+    """Without a Kafka: in any fault nothing can be read."""
+
+    def __init__(self, _: Clock) -> None:
+        super().__init__()
+
+    def publish(self, _: str, windows: Sequence[EndpointWindow]) -> None:
+        self.known += windows
+
+    def spoil(self, fault: str) -> None:
+        self.away = bool(fault)
+
+
 class ReadingLauncher(ScriptedLauncher):
     """Its conversions read their version from MLflow when a test has them."""
 
@@ -185,8 +219,11 @@ class ReadingLauncher(ScriptedLauncher):
             self.end(ConversionFailure(reason=error.reason, by_version=error.by_version))
 
     def _recognise(self, request: ConversionRequest) -> None:
+        seconds = os.environ[_MLFLOW_SECONDS]
+        tracking = TrackingServer(request.tracking_uri)
+        os.environ[_MLFLOW_SECONDS] = seconds  # a conversion's own are of its process
         with tempfile.TemporaryDirectory(dir=self._folder) as work:
-            recognise(fetch(request, TrackingServer(request.tracking_uri), Path(work)), request)
+            recognise(fetch(request, tracking, Path(work)), request)
 
 
 @dataclass(frozen=True)
@@ -203,7 +240,15 @@ class Seen:
 class RolloutWorld:
     """One endpoint of the model ``m``, and all that brings its versions into service."""
 
-    def __init__(self, servers: Servers, folder: Path) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        folder: Path,
+        patch: pytest.MonkeyPatch,
+        *,
+        answer_seconds: float,
+        traffic: Callable[[Clock], Traffic],
+    ) -> None:
         servers.worlds += 1
         self.servers = servers
         self.model = f"m{servers.worlds}"
@@ -211,10 +256,17 @@ class RolloutWorld:
         self.url = f"s3://{BUCKET}/{self.model}"
         self.time = 1_000_000.0
         self.ahead = 0.0  # of it, what the machine takes for the time of day
-        self.judged = MemoryStatistics()
+        self.judged = traffic(lambda: self.time)
+        self._publish_at = 0.0
         self.triton = FakeTriton()
         self.launcher = ReadingLauncher(folder)
-        self.reports = WatchedReports(servers.kubernetes.client())
+        self.people = KubernetesEndpointStore(servers.kubernetes.client(), NAMESPACE)
+        self.conversions = PackageStore(self.url)  # where they publish
+        patch.setenv(_MLFLOW_SECONDS, f"{answer_seconds:.0f}")
+        limits = {"config_kwargs": {"read_timeout": answer_seconds}}
+        patch.setitem(fsspec.config.conf, "s3", limits)
+        self.client = servers.kubernetes.client(answer_seconds)
+        self.reports = WatchedReports(servers.kubernetes.client(answer_seconds))
         self.changed = asyncio.Event()
         self.loads = True  # whether the loader makes passes
         self._looks: asyncio.Queue[asyncio.Event] = asyncio.Queue()
@@ -223,11 +275,10 @@ class RolloutWorld:
         self._open()
 
     def _open(self) -> None:
-        client = self.client = self.servers.kubernetes.client()
-        self.summaries = KubernetesEndpointStore(client, NAMESPACE, pace=PACE)
+        self.summaries = KubernetesEndpointStore(self.client, NAMESPACE, pace=PACE)
         rollout = RolloutSpec.model_validate(ROLLOUT)
         spec = EndpointSpec(model=self.model, rollout=rollout)
-        self.summaries.put(endpoint(name=self.model, spec=spec))
+        self.people.put(endpoint(name=self.model, spec=spec))
         self.summaries.start()
         self.store = PackageStore(self.url)
         self.jobs = ConversionJobs(self.launcher, most=1, changed=self.changed)
@@ -256,7 +307,7 @@ class RolloutWorld:
         self.collection = GarbageCollection(
             1,
             self.store,
-            lambda: KubernetesEndpointStore(client, NAMESPACE),
+            lambda: KubernetesEndpointStore(self.client, NAMESPACE),
             lambda: bool(self.jobs.states),
             foreign=lambda: "",
             prove=self.controller.prove,
@@ -330,16 +381,24 @@ class RolloutWorld:
         manifest = packed(made, number.encode(), number)
         lineage = manifest.lineage.model_copy(update={"registered_model": self.model})
         manifest = manifest.model_copy(update={"model": self.model, "lineage": lineage})
-        ref = await asyncio.to_thread(self.store.publish, made, manifest)
+        ref = await asyncio.to_thread(self.conversions.publish, made, manifest)
         self.changed.clear()
         self.launcher.end(PublishedPackage(ref=ref))
         await self.changed.wait()
 
-    def traffic(self, verdict: str) -> None:
+    async def traffic(self, verdict: str) -> None:
         """Requests on the routes as they are, and what the judge says of them."""
+        windows = []
         for _ in range(21):
-            self.judged.known.append(window(self.status.routes, int(self.time), verdict=verdict))
+            windows.append(window(self.status.routes, int(self.time), verdict=verdict))
             self.time += 10.0
+        self.time += 10.0  # by then they are closed
+        await self._publish(*windows)
+
+    async def _publish(self, *windows: EndpointWindow) -> None:
+        """What gateways publish, at least every ten seconds, and what is counted of it."""
+        self._publish_at = self.time + 10.0
+        await asyncio.to_thread(self.judged.publish, self.model, windows)
 
     # The passes
 
@@ -365,6 +424,8 @@ class RolloutWorld:
     async def round(self) -> None:
         """Everybody makes one pass, a second later; what is away cuts a pass short."""
         self.time += 1.0
+        if self.time >= self._publish_at:
+            await self._publish()
         await self.watch.attempt()
         if self.loads:
             with suppress(RegistryError, OSError):
@@ -411,24 +472,35 @@ class RolloutWorld:
 
 
 @asynccontextmanager
-async def opened(servers: Servers, folder: Path) -> AsyncIterator[RolloutWorld]:
-    """A world in which nothing was registered yet."""
-    world = RolloutWorld(servers, folder)
-    collecting = asyncio.create_task(world.collection.run())
-    try:
-        yield world
-    finally:
-        servers.clear()
-        collecting.cancel()
-        await world.jobs.close()
-        world.summaries.delete(world.model)
-        await asyncio.to_thread(world.summaries.close)
-        await asyncio.to_thread(world.reports.close)
+async def opened(
+    servers: Servers,
+    folder: Path,
+    *,
+    answer_seconds: float = PATIENT_SECONDS,
+    traffic: Callable[[Clock], Traffic] = MemoryTraffic,
+) -> AsyncIterator[RolloutWorld]:
+    """A world in which nothing was registered yet.
+
+    ``answer_seconds``: the deadline of an answer as a whole, of all clients of controller and
+    loader. ``traffic``: makes what knows the world's windows by its clock.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        world = RolloutWorld(servers, folder, patch, answer_seconds=answer_seconds, traffic=traffic)
+        collecting = asyncio.create_task(world.collection.run())
+        try:
+            yield world
+        finally:
+            servers.clear()
+            collecting.cancel()
+            await world.jobs.close()
+            world.people.delete(world.model)
+            await asyncio.to_thread(world.summaries.close)
+            await asyncio.to_thread(world.reports.close)
 
 
 PAGE = "<html><head><title>404</title></head><body>default backend<br></body></html>"
-# Whoever answers these is none of the three servers. A slow drip is not among them: a client gives
-# it up after whole seconds and goes on as without an answer, which the tests of each client show.
+SLOW = "a slow drip"
+# Whoever answers these is none of the three servers.
 FOREIGN: dict[str, Reply] = {
     "an ingress without a backend": (404, PAGE),
     "another server's 404": (404, '{"detail": "Not Found"}'),
@@ -441,6 +513,7 @@ FOREIGN: dict[str, Reply] = {
     "an empty answer": (200, ""),
     "half of an answer": (200, '{"registered_models": [{"name": "m'),
     "another server's answer": (200, '{"status": "ok"}'),
+    SLOW: (200, DRIP),
 }
 _EMPTY_S3 = (
     "<ListBucketResult><Name>models</Name><KeyCount>0</KeyCount>"
