@@ -124,6 +124,11 @@ class LoadFailure(BaseModel):
     again: bool = Field(False, description="it was refused again after a witness was loaded")
     persists: bool = Field(False, description="it failed several times in a row")
 
+    @property
+    def lasts(self) -> bool:
+        """Whether it is more than a hiccup."""
+        return self.persists or self.cause is FailureCause.CRASHED
+
 
 class Trouble(BaseModel):
     """What is wrong with a package that Triton holds, and that goes on serving."""

@@ -164,13 +164,11 @@ def _in_the_bake(
             return status_updates.end_rollout(
                 status, state, Outcome.REVERTED, context, reason=reason, reject=False
             )
-        fault = _fault(state, context)
-        if not fault and gates.is_over_bake(state, context):
-            fault = gates.absence(state, context)
+        outcome, fault = Outcome.REVERTED, _fault(state, context)
+        if not fault and gates.is_over_bake(state, context):  # what Tritons lack is no verdict
+            outcome, fault = Outcome.EXPIRED, gates.absence(state, context)
         if fault:
-            return status_updates.end_rollout(
-                status, state, Outcome.REVERTED, context, reason=fault
-            )
+            return status_updates.end_rollout(status, state, outcome, context, reason=fault)
     if not held or gates.is_over_bake(state, context):
         reason = held or f"no check failed in the bake of {format_duration(context.spec.bake)}"
         return status_updates.end_rollout(status, state, Outcome.SETTLED, context, reason=reason)

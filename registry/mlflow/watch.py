@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -85,7 +85,7 @@ class SourceWatch:
         self._models: dict[str, RegisteredModel] = {}
         self._list_at = 0.0  # all models, by our clock
         self._lost: dict[str, float] = {}  # models that lists lack, since when by our clock
-        self._lost_versions: dict[tuple[str, str], float] = {}  # the same, by model and number
+        self._lost_names: dict[tuple[str, str, str], float] = {}  # the same of versions and aliases
         self._answers = True
         self.snapshot: MlflowSnapshot | None = None
 
@@ -180,8 +180,8 @@ class SourceWatch:
             self._prompted, self._asks_at = self._prompted or prompted, -math.inf
             self._told |= told
             raise
-        if now_lost := [self._clock() - since for since in self._lost.values()]:
-            self._look_soon(min(now_lost))
+        if lost := (*self._lost.values(), *self._lost_names.values()):
+            self._look_soon(self._clock() - max(lost))
         for name in told & self._readings.keys():
             self._readings[name] = replace(self._readings[name], at=-math.inf)
         followed = sorted(self._followed & models.keys())
@@ -226,14 +226,15 @@ class SourceWatch:
             else:
                 # Such an answer says nothing of what lists lack.
                 known = {n: it for n, it in self._models.items() if n not in self._lost}
-                known |= {model.name: model for model in changed}
+                known |= {model.name: self._with_lost_aliases(model) for model in changed}
                 for name in told:
                     model = await self._source.model(name)
                     known.pop(name, None)
                     if model is not None:
-                        known[name] = model
+                        known[name] = self._with_lost_aliases(model)
                 return self._confirm_list(known)
-        models = self._confirm_list({model.name: model for model in await self._source.models()})
+        listed = await self._source.models()
+        models = self._confirm_list({it.name: self._with_lost_aliases(it) for it in listed})
         self._list_at = now + self._poll_seconds * (len(models) // PAGE)
         self._listed.set(len(models))
         return models
@@ -295,24 +296,31 @@ class SourceWatch:
         self, model: str, listed: tuple[RegisteredVersion, ...]
     ) -> tuple[RegisteredVersion, ...]:
         """The versions of a list, and those that it lost and only one look has missed so far."""
-        now, numbers = self._clock(), {item.number for item in listed}
-        known = self._readings.get(model)
-        before = () if known is None else known.versions
-        lost = {
-            (model, item.number): self._lost_versions.get((model, item.number), now)
-            for item in before
-            if item.number not in numbers
-        }
-        others = {key: since for key, since in self._lost_versions.items() if key[0] != model}
-        self._lost_versions = others | lost
-        kept = [
-            item
-            for item in before
-            if now - lost.get((model, item.number), -math.inf) < SECOND_LOOK_SECONDS
-        ]
+        known, numbers = self._readings.get(model), {item.number for item in listed}
+        before = {} if known is None else {item.number: item for item in known.versions}
+        kept = [before[number] for number in self._list_doubted("version", model, before, numbers)]
         if not kept:
             return listed
         return tuple(sorted((*listed, *kept), key=lambda item: int(item.number), reverse=True))
+
+    def _with_lost_aliases(self, model: RegisteredModel) -> RegisteredModel:
+        """The model as it was read, and the aliases that only one look has missed so far."""
+        known = self._models.get(model.name)
+        before = known.aliases if known is not None and known.created == model.created else {}
+        if before.keys() <= model.aliases.keys() and not self._lost_names:
+            return model
+        doubted = self._list_doubted("alias", model.name, before, model.aliases)
+        return replace(model, aliases={**{it: before[it] for it in doubted}, **model.aliases})
+
+    def _list_doubted(
+        self, kind: str, model: str, before: Iterable[str], listed: Container[str]
+    ) -> list[str]:
+        """What was there before, and only one look has missed so far."""
+        now, lost = self._clock(), self._lost_names
+        missing = {(kind, model, name) for name in before if name not in listed}
+        others = {key: since for key, since in lost.items() if key[:2] != (kind, model)}
+        self._lost_names = others | {key: lost.get(key, now) for key in missing}
+        return [key[2] for key in missing if now - lost.get(key, now) < SECOND_LOOK_SECONDS]
 
     def _show(self, snapshot: MlflowSnapshot) -> None:
         if snapshot != self.snapshot:

@@ -148,7 +148,7 @@ def _sick(
                     f"refuses {ref.triton_model}, and a package that is known to be good too: "
                     f"{failure.reason}"
                 )
-            elif ref in holders and (failure.persists or failure.cause is FailureCause.CRASHED):
+            elif ref in holders and failure.lasts:
                 others = ", ".join(sorted(holders[ref])[:3])
                 found.setdefault(
                     loader,

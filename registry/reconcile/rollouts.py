@@ -59,11 +59,12 @@ class HeldInPool:
     """What the Tritons of one pool hold.
 
     ``loaders`` gave a sign of life lately; ``revision`` is another number with every change that an
-    endpoint may go by. Of each ready Triton ``ready`` has what it holds, and what it failed to
-    load, but for those that are sick. ``everywhere`` is what all of these hold; ``verdicts``: who
-    is at fault for what was not loaded. ``idle`` is what every one holds and has not been asked for
-    in a long time, ``busy`` what any holds and was asked for. ``devices``: what they say that they
-    compute on. ``absent``: loaders of the pool that are silent, or whose Triton is, and come back.
+    endpoint may go by. Of each ready Triton ``ready`` has what it holds, and what it goes on to
+    fail to load, but for those that are sick. ``everywhere`` is what all of these hold;
+    ``verdicts``: who is at fault for what was not loaded. ``idle`` is what every one holds and has
+    not been asked for in a long time, ``busy`` what any holds and was asked for. ``devices``: what
+    they say that they compute on. ``absent``: loaders of the pool that are silent, or whose Triton
+    is, and come back.
     """
 
     revision: int = 0
@@ -83,8 +84,8 @@ class HeldInPool:
 
         A Triton that is not ready gets no traffic, so that what it lacks is of no account; without
         any that is ready nothing counts as loaded. Nor does a Triton that has yet to load what
-        another serves already: gateways go to the other, and callers would change their arm for
-        some seconds whenever a Triton is added.
+        another serves already, or failed at it at first: gateways go to the other, and callers
+        would change their arm whenever a Triton is added or restarted.
         """
         awaited = {
             ref
@@ -150,7 +151,7 @@ class HeldPackages:
         self._revision += 1
         verdicts = judge(loaders, absent)
         ready = tuple(
-            (self._sets[id(report.loaded)][1], frozenset(failure.ref for failure in report.failed))
+            (self._sets[id(report.loaded)][1], frozenset(f.ref for f in report.failed if f.lasts))
             for report in verdicts.deciding(loaders)
             if report.ready
         )

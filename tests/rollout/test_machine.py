@@ -372,10 +372,12 @@ def test_a_promoted_version_that_is_unloaded_stays_stable() -> None:
     assert walk.why == "version 2 is not loaded on every Triton"
 
 
-def test_a_promoted_version_that_never_loads_again_is_reverted_in_the_end() -> None:
+def test_a_promoted_version_that_never_loads_again_expires_in_the_end() -> None:
     walk = Walk().through(4).sees(ONE).step(HOUR + SPEC.deadline)
-    assert walk.last.outcome is Outcome.REVERTED
+    assert walk.last.outcome is Outcome.EXPIRED
     assert walk.shares == {"stable 1": 100}
+    (record,) = walk.status.rejected  # that Tritons lacked something for it is no verdict on it
+    assert (record.version, record.expired) == ("2", True)
 
 
 def test_a_bad_promoted_version_stays_until_the_old_one_can_answer() -> None:

@@ -1,6 +1,7 @@
 """The snapshot of MLflow, and what MLflow is told."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from prometheus_client import REGISTRY
@@ -196,6 +197,50 @@ async def test_of_many_models_each_round_asks_for_those_that_changed_and_all_com
     harness.watch.wake()  # a webhook tells of an alias
     await harness.watch.round()
     assert harness.registry.models_asked == ["changed", "all", "all"]
+
+
+def aliases(harness: SourceWatchHarness) -> dict[str, str]:
+    assert harness.watch.snapshot is not None
+    return dict(harness.watch.snapshot.models["m"].aliases)
+
+
+@pytest.mark.parametrize("others", [0, 3 * PAGE])
+@pytest.mark.parametrize("wake", [SourceWatch.wake, lambda watch: watch.announce("m")])
+async def test_an_alias_that_one_look_missed_is_gone_with_the_second_look(
+    harness: SourceWatchHarness, others: int, wake: Callable[[SourceWatch], None]
+) -> None:
+    for number in range(others):
+        harness.registry.register(f"other-{number}", "1")
+    was = {"champion": "1", "old": "1"}
+    for again in (True, False, False):
+        harness.registry.aliases["m"] = was
+        harness.watch.wake()
+        await harness.watch.round()
+        harness.registry.aliases["m"] = {"champion": "2"}  # one that moves is believed
+        wake(harness.watch)
+        await harness.watch.round()
+        assert aliases(harness) == {"champion": "2", "old": "1"}
+        if again:
+            harness.registry.aliases["m"] = was
+            harness.time += SECOND_LOOK_SECONDS
+            await harness.watch.round()
+            assert aliases(harness) == was
+            continue
+        for seconds, seen in ((29.0, {"champion": "2", "old": "1"}), (1.0, {"champion": "2"})):
+            harness.time += seconds
+            await harness.watch.round()
+            assert aliases(harness) == seen
+
+
+async def test_a_model_that_was_registered_again_has_no_alias_of_the_one_before(
+    harness: SourceWatchHarness,
+) -> None:
+    harness.registry.aliases["m"] = {"champion": "1"}
+    await harness.watch.round()
+    harness.registry.recreate("m")
+    harness.registry.aliases["m"] = {}
+    await harness.watch.round()
+    assert aliases(harness) == {}
 
 
 async def test_a_registry_that_can_not_say_what_changed_is_listed(

@@ -1,8 +1,9 @@
 """What the loaders' reports mean for a rollout."""
 
+import pytest
 from registry_fakes import ref, refusal, report, surroundings
 
-from contracts.loading import LoadFailure
+from contracts.loading import FailureCause, LoadFailure
 from registry.reconcile.rollouts import Surroundings
 
 OLD, NEW = ref("1", "a"), ref("2", "b")
@@ -18,10 +19,24 @@ def test_what_is_routed_stays_loaded_while_a_new_triton_brings_it_in() -> None:
     assert surroundings((report(OLD), report(OLD)), "2", {OLD, NEW}).loaded == {OLD}
 
 
-def test_what_is_routed_is_not_loaded_where_a_triton_could_not_bring_it_in() -> None:
-    failure = LoadFailure(ref=NEW, reason="the store is away", by_version=False)
-    reports = report(OLD, NEW), report(OLD, failed=(failure,))
-    assert surroundings(reports, "2", {OLD, NEW}).loaded == {OLD}
+def test_what_is_routed_stays_loaded_while_a_triton_that_restarted_fails_at_it_for_a_while() -> (
+    None
+):
+    late = LoadFailure(ref=NEW, reason="Deadline Exceeded", by_version=False)
+    reports = report(OLD, NEW, loader="a"), report(OLD, loader="b", failed=(late,))
+    assert surroundings(reports, "2", {OLD, NEW}).loaded == {OLD, NEW}
+
+
+@pytest.mark.parametrize("fields", [{"persists": True}, {"cause": FailureCause.CRASHED}])
+def test_what_is_routed_is_not_loaded_if_more_than_half_of_the_tritons_can_not_bring_it_in(
+    fields: dict[str, object],
+) -> None:
+    told = {"ref": NEW, "reason": "no space left", "by_version": False}
+    failure = LoadFailure.model_validate(told | fields)
+    failing = [report(OLD, loader=name, failed=(failure,)) for name in ("b", "c")]
+    assert surroundings((report(OLD, NEW, loader="a"), *failing), "2", {OLD, NEW}).loaded == {OLD}
+    one = report(OLD, NEW, loader="a"), report(OLD, NEW, loader="c"), failing[0]
+    assert surroundings(one, "2", {OLD, NEW}).loaded == {OLD, NEW}
 
 
 def test_a_triton_that_gets_no_traffic_is_of_no_account() -> None:
