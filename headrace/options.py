@@ -18,7 +18,7 @@ from headrace import invocation
 from headrace.endpoints.rollouts import list_known, list_rejected
 from headrace.errors import HeadraceError
 from headrace.home import Cluster, Where
-from headrace.program import PLUGIN, environment, said_so_far
+from headrace.program import PLUGIN, environment, said_so_far, say_wait
 
 HOME = Path("~/.headrace")
 _LONGEST_SECONDS = 365 * 86400.0
@@ -147,6 +147,7 @@ def find_place(home: Path) -> Where:
     said = invocation.current()
     if not said.in_cluster:
         return make_absolute(home)
+    say_wait("the cluster's API server")
     return Cluster(said.namespace, environment(said.kubeconfig), said.context)
 
 

@@ -1,9 +1,13 @@
-"""What every command shares: the options that may stand anywhere, and errors as sentences."""
+"""What every command shares: options that may stand anywhere, errors as sentences, what is slow."""
 
+import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -30,10 +34,12 @@ _OURS = frozenset(
     | {"registry", "rollout", "service", "stats"}
 )
 _USAGE = "usage"
+SILENT_SECONDS = 1.0  # that a command may take without a word
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 errors = Console(stderr=True)
+_waits: ContextVar[Callable[[str], None]] = ContextVar("waits", default=lambda _: None)
 
 
 def _say_missing(package: str) -> str:
@@ -165,7 +171,70 @@ class _WithSharedOptions:
         return _without_types(super().get_params(ctx))  # type: ignore[misc]
 
 
-class SharedOptionsCommand(_WithSharedOptions, TyperCommand):
+class _FirstWord:
+    """A stream that calls a function when something is written."""
+
+    def __init__(self, stream: Any, heard: Callable[[], None]) -> None:  # noqa: ANN401 - any stream
+        self._stream = stream
+        self._heard = heard
+
+    def write(self, text: str) -> int:
+        self._heard()
+        return int(self._stream.write(text))
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the stream's own
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def slow(what: str) -> Iterator[None]:
+    """Says on standard error what is waited for, if nothing is written for a second.
+
+    From then on it says each change, of which ``say_wait`` tells.
+    """
+    lock, told, waited, stream = threading.Lock(), "", what, sys.stderr
+
+    def tell() -> None:
+        nonlocal told
+        with lock:
+            if waited != told:
+                told = waited
+                stream.write(f"Waiting: {waited} ...\n")
+                stream.flush()
+
+    def change(words: str) -> None:
+        nonlocal waited
+        with lock:
+            waited = words
+        if told:
+            tell()
+
+    timer = threading.Timer(SILENT_SECONDS, tell)
+    timer.daemon = True
+    before = _waits.set(change)
+    out, err = (_FirstWord(each, timer.cancel) for each in (sys.stdout, sys.stderr))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            _waits.reset(before)
+
+
+def say_wait(what: str) -> None:
+    """What the command waits for from now on; see ``slow``."""
+    _waits.get()(what)
+
+
+class _PatientCommand(TyperCommand):
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's context, which typer brings along
+        """Runs it; says to people what it waits for."""
+        with contextlib.nullcontext() if invocation.is_structured() else slow(ctx.command_path):
+            return super().invoke(ctx)
+
+
+class SharedOptionsCommand(_WithSharedOptions, _PatientCommand):
     """A command."""
 
 

@@ -21,6 +21,7 @@ from headrace.commands.recount_rollout import rollout_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
 from headrace.home import Where
+from headrace.program import say_wait
 from service.kafka import (
     KafkaAddress,
     StreamError,
@@ -173,5 +174,7 @@ def open_pairs(where: Where, kafka: str | None, topic: str | None, name: str) ->
         RefusedError: there was no rollout.
     """
     state = rollout_of(edits.find_existing(homes.site(where).store, name))
-    log = KafkaPairLog(KafkaAddress.of(homes.kafka_of(where, kafka)), topic or TOPIC)
+    brokers = homes.kafka_of(where, kafka)
+    say_wait(f"Kafka at {brokers}")
+    log = KafkaPairLog(KafkaAddress.of(brokers), topic or TOPIC)
     return RolloutPairs(name, state, log)

@@ -12,13 +12,13 @@ from contracts.endpoint import Arm, ModelEndpoint, Phase
 from contracts.model import qualify
 from headrace import home as homes
 from headrace.commands.layout import TableRow, TableRows, rows, sentences
-from headrace.commands.output import console, print_json, slow
+from headrace.commands.output import console, print_json
 from headrace.endpoints import edits
 from headrace.errors import BrokenHomeError, NotRunningError, RefusedError, RequestFailedError
 from headrace.home import Cluster, Where
 from headrace.invocation import is_structured
 from headrace.options import HOME, Home, checked_url, find_place, make_absolute
-from headrace.program import App, refuse_cluster
+from headrace.program import App, refuse_cluster, say_wait
 from headrace.stack import answers, state
 from service import json_files
 from service.key_files import HexKeyFileError, read_keys
@@ -55,13 +55,14 @@ def models(
     """Lists registered models, their versions, and what became of each."""
     place = find_place(home)
     mlflow = mlflow_uri or _mlflow_of(place)
-    with slow(f"MLflow at {mlflow} has {_TIMEOUT_SECONDS:g} s to answer"):
-        registered = [
-            (qualify(workspace, model), version)
-            for workspace in mlflow_workspace or [""]
-            for model, version in _list_registered(mlflow, workspace)
-        ]
-    lines = join(registered, edits.list_all(homes.site(place).store))
+    endpoints = edits.list_all(homes.site(place).store)
+    say_wait(f"MLflow at {mlflow} has {_TIMEOUT_SECONDS:g} s to answer")
+    registered = [
+        (qualify(workspace, model), version)
+        for workspace in mlflow_workspace or [""]
+        for model, version in _list_registered(mlflow, workspace)
+    ]
+    lines = join(registered, endpoints)
     if is_structured():
         print_json([asdict(line) for line in lines])
         return

@@ -3,9 +3,8 @@
 import contextlib
 import json
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -43,39 +42,6 @@ def strip_controls(text: str) -> str:
 def print_line(text: str, style: str = "") -> None:
     """Writes a text as it is: without markup, and never broken at the terminal's width."""
     console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-
-@contextlib.contextmanager
-def slow(what: str, *, after_seconds: float = 1.0) -> Iterator[Callable[[str], None]]:
-    """Says on standard error what is waited for, once it has taken a second and then each change.
-
-    Yields:
-        A function to call with what is waited for from now on.
-    """
-    lock, told, waited = threading.Lock(), "", what
-
-    def tell() -> None:
-        nonlocal told
-        with lock:
-            if waited != told:
-                told = waited
-                sys.stderr.write(f"Waiting: {waited} ...\n")
-                sys.stderr.flush()
-
-    def change(words: str) -> None:
-        nonlocal waited
-        with lock:
-            waited = words
-        if told:
-            tell()
-
-    timer = threading.Timer(after_seconds, tell)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield change
-    finally:
-        timer.cancel()
 
 
 def table_of(*headings: str) -> Table:

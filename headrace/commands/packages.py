@@ -14,7 +14,7 @@ from headrace.commands.output import console, print_json
 from headrace.errors import RefusedError, RequestFailedError
 from headrace.invocation import is_structured
 from headrace.options import HOME, Home, make_absolute
-from headrace.program import App, do_nothing, refuse_cluster
+from headrace.program import App, do_nothing, refuse_cluster, say_wait
 from headrace.stack import state
 from registry.packages.store import (
     PackageDamagedError,
@@ -53,6 +53,7 @@ def verify(root: Path, url: str | None, *, as_json: bool) -> None:
     try:
         store = PackageStore(url)
         found, left = store.packages(), store.leftovers()
+        say_wait(f"{len(found)} packages are read")
         for package in found:
             try:
                 store.verify(package)

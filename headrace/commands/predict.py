@@ -11,7 +11,7 @@ from headrace.errors import NotRunningError, RequestFailedError, sentence_of
 from headrace.home import gateway_url
 from headrace.invocation import is_structured
 from headrace.options import HOME, ApiKey, Endpoint, Gateway, Home, find_place
-from headrace.program import App
+from headrace.program import App, say_wait
 
 _TIMEOUT_SECONDS = 60.0
 _NUMBERS_SHOWN = 4
@@ -53,6 +53,7 @@ def ask_gateway(
         NotRunningError: no gateway is there.
         RequestFailedError: it refuses, or does not answer.
     """
+    say_wait(f"the gateway at {base} has {_TIMEOUT_SECONDS:g} s to answer")
     named = {} if key is None else {"authorization": f"Bearer {key}"}
     try:
         answer = httpx.post(

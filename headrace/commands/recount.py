@@ -10,12 +10,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from headrace.commands import recount_rollout
-from headrace.commands.output import console, print_json, slow, table_of
+from headrace.commands.output import console, print_json, table_of
 from headrace.errors import NotRunningError, RefusedError
 from headrace.home import Cluster, kafka_of
 from headrace.invocation import is_structured
 from headrace.options import HOME, Home, Kafka, Since, find_place, moment, names
-from headrace.program import App
+from headrace.program import App, say_wait
 from headrace.stack.state import Home as StackHome
 from headrace.stack.state import read_record
 from measures.recounting import CountDifference
@@ -66,13 +66,13 @@ def recount(
     brokers = kafka_of(place, kafka)
     record = None if kafka or isinstance(place, Cluster) else read_record(StackHome(place))
     exporter = exporter or ("" if record is None else record.stats_url)
-    with slow(f"Kafka at {brokers}") as progress:
-        try:
-            found = recount_kafka(brokers, asked, progress=progress)
-            progress("adding up what the exporter shows")
-            counters = _counters(exporter, brokers) if exporter else None
-        except StreamError as error:
-            raise NotRunningError(f"Nothing can be counted: {error}.") from error
+    say_wait(f"Kafka at {brokers}")
+    try:
+        found = recount_kafka(brokers, asked, progress=say_wait)
+        say_wait("adding up what the exporter shows")
+        counters = _counters(exporter, brokers) if exporter else None
+    except StreamError as error:
+        raise NotRunningError(f"Nothing can be counted: {error}.") from error
     tell(asked, found, counters, as_json=is_structured())
 
 

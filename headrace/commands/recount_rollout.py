@@ -8,11 +8,12 @@ from contracts.endpoint import ModelEndpoint
 from contracts.instants import date_and_time
 from contracts.rollout import RolloutState
 from headrace import home as homes
-from headrace.commands.output import console, print_json, slow, table_of
+from headrace.commands.output import console, print_json, table_of
 from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
 from headrace.home import Where
 from headrace.invocation import is_structured
+from headrace.program import say_wait
 from service.kafka import StreamError
 from stats.recounting.verdict import VerdictRecount, recount_verdict_kafka
 
@@ -29,11 +30,11 @@ def derive(where: Where, kafka: str | None, name: str) -> None:
     endpoint = edits.find_existing(homes.site(where).store, name)
     state = rollout_of(endpoint)
     brokers = homes.kafka_of(where, kafka)
-    with slow(f"Kafka at {brokers}") as progress:
-        try:
-            found = recount_verdict_kafka(brokers, endpoint, state, progress=progress)
-        except StreamError as error:
-            raise NotRunningError(f"Nothing can be counted: {error}.") from error
+    say_wait(f"Kafka at {brokers}")
+    try:
+        found = recount_verdict_kafka(brokers, endpoint, state, progress=say_wait)
+    except StreamError as error:
+        raise NotRunningError(f"Nothing can be counted: {error}.") from error
     tell(name, found, as_json=is_structured())
 
 

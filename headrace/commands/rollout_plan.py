@@ -17,6 +17,7 @@ from headrace.endpoints import edits
 from headrace.errors import NotRunningError, RefusedError
 from headrace.home import Where
 from headrace.invocation import is_structured
+from headrace.program import say_wait
 from rollout.forecast import Forecast, LabelDelays, forecast
 from service.kafka import StreamError
 from stats.reading.record_log import windows_since
@@ -30,8 +31,10 @@ def show_plan(where: Where, kafka: str | None, name: str, begin: float) -> None:
     stable = endpoint.status.stable
     if stable is None:
         raise RefusedError(f"{name} has no version yet, so a first one is compared with nothing.")
+    brokers = homes.kafka_of(where, kafka)
+    say_wait(f"Kafka at {brokers}")
     try:
-        windows = windows_since(homes.kafka_of(where, kafka), name, begin)
+        windows = windows_since(brokers, name, begin)
     except StreamError as error:
         raise NotRunningError(f"No windows can be read: {error}.") from error
     counted = of_version(windows, stable, begin)

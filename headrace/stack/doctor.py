@@ -181,6 +181,8 @@ def _installer(machine: Machine, settings: StackSettings) -> Finding:
 
 def _home(machine: Machine, settings: StackSettings) -> Finding:
     fault = machine.home_fault
+    if not fault and not settings.package_store and "::" in str(settings.home):
+        fault = "has :: in its name, which the URL of its packages can't have"
     if not fault and not settings.kafka_bootstrap and "," in str(settings.home):
         fault = "has a comma, at which Kafka splits the names of its folders"
     if not fault and not settings.mlflow_uri and _URL_SIGN.search(str(settings.home)):

@@ -79,6 +79,12 @@ def test_a_home_that_mlflow_would_look_for_elsewhere_is_refused(name: str) -> No
     assert not bad(GOOD, replace(SETTINGS, home=Path("/100 % c#")))
 
 
+def test_a_home_whose_packages_would_lie_elsewhere_is_refused() -> None:
+    settings = replace(SETTINGS, home=Path("/a::b"))
+    assert "packages" in bad(GOOD, settings)["home"]
+    assert not bad(GOOD, replace(settings, package_store="s3://b"))
+
+
 def test_a_home_that_can_not_be_is_a_finding_and_no_traceback(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
