@@ -130,7 +130,7 @@ class Loader:
         """Runs until told to stop. Nothing that is away ends it."""
         self._loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
-            heartbeats = tasks.create_task(self._reporter.run())
+            heartbeats = tasks.create_task(self._reporter.run(self._look))
             stopping = tasks.create_task(_set_after(stop, self._news))
             while not stop.is_set():
                 try:
@@ -637,12 +637,20 @@ class Loader:
     # What is reported and kept
 
     async def _report(self, wants: tuple[Want, ...]) -> None:
+        await self._reporter.report(self._describe_triton(wants))
+
+    async def _look(self) -> LoaderReport:
+        """What is so in the middle of a pass that takes long."""
+        await self._read_endpoints()
+        return self._describe_triton(self._list_wanted())
+
+    def _describe_triton(self, wants: tuple[Want, ...]) -> LoaderReport:
         loaded = tuple(self._loaded.values()) if self._answers else ()
         self._update_readiness(wants)
         # What no endpoint names any more is not probed either: nothing would say that it is well.
         probed = {want.ref for want in wants}
         self._troubles = {ref: each for ref, each in self._troubles.items() if ref in probed}
-        report = LoaderReport(
+        return LoaderReport(
             loader=self._options.name,
             triton_grpc=self._options.triton_grpc,
             pool=self._options.pool,
@@ -668,7 +676,6 @@ class Loader:
             wake_address=self._options.wake_address,
             wake_key=self._options.wake_key,
         )
-        await self._reporter.report(report)
 
     def _list_sleeping(self, wants: tuple[Want, ...]) -> dict[str, float]:
         """What sleeps, and how long its last load took, seconds; 0 if that is not known."""

@@ -1,11 +1,12 @@
 """Reports what one loader sees: at once if it is new; a report that stands gets heartbeats.
 
-A report that can't be written is no reason to stop: the next one says it all.
+During a long load each heartbeat looks again. A report that can't be written is no reason to stop:
+the next one says it all.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from contracts.loading import LoaderReport
 from registry.stores.reports import Reports
@@ -32,21 +33,15 @@ class Reporter:
     async def report(self, seen: LoaderReport) -> None:
         """Writes what is seen now if it is new, or a heartbeat if one is due."""
         async with self._writing:
-            last = self._last
-            report = seen.model_copy(update={"at": self._time()})
-            if last is None or last.model_copy(update={"at": report.at}) != report:
-                await self._write(self._reports.put, report)
-            elif self._is_due():
-                await self._write(self._reports.beat, report)
+            await self._take(seen)
 
-    async def run(self) -> None:
-        """Heartbeats during a long load, until it is cancelled."""
+    async def run(self, look: Callable[[], Awaitable[LoaderReport]]) -> None:
+        """Reports what is seen during a long load, until it is cancelled."""
         while True:
             await asyncio.sleep(self._heartbeat_seconds)
             async with self._writing:
                 if self._last is not None and self._is_due():
-                    beat = self._last.model_copy(update={"at": self._time()})
-                    await self._write(self._reports.beat, beat)
+                    await self._take(await look())
 
     def leave(self) -> None:
         """Takes the report away, if a loader that ends leaves none."""
@@ -54,6 +49,14 @@ class Reporter:
             self._reports.leave(self._name)
         except OSError as error:
             log.warning("the report can't be removed: %s", error)
+
+    async def _take(self, seen: LoaderReport) -> None:
+        last = self._last
+        report = seen.model_copy(update={"at": self._time()})
+        if last is None or last.model_copy(update={"at": report.at}) != report:
+            await self._write(self._reports.put, report)
+        elif self._is_due():
+            await self._write(self._reports.beat, report)
 
     def _time(self) -> float:
         """The time of the next report: later than the last one's, whatever the clock does.

@@ -251,6 +251,7 @@ class FakeTriton:
     fails: dict[str, Exception] = field(default_factory=dict)
     dies_on: set[str] = field(default_factory=set)
     hangs_on: set[str] = field(default_factory=set)
+    hung: asyncio.Event = field(default_factory=asyncio.Event)  # it came to one of these
     gone: set[str] = field(default_factory=set)
     down: bool = False
     stays_down: bool = False  # once it has died, until ``restart``
@@ -324,6 +325,7 @@ class FakeTriton:
         self.shapes.append((name, shape))
         starts = inputs.get("row_starts")
         if name in self.hangs_on:
+            self.hung.set()
             await asyncio.Event().wait()
         if name in self.gone:
             raise ModelProcessGoneError(f"Stub process '{name}_0_0' is not healthy.")

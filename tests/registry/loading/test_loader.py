@@ -1,12 +1,13 @@
 """The loader's passes against a Triton in memory."""
 
 import asyncio
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from loader_harness import LoaderHarness, StoreAwayError, names, status
+from loader_harness import FolderPackages, LoaderHarness, StoreAwayError, names, status
 from registry_fakes import (
     FakeTriton,
     endpoint,
@@ -26,7 +27,9 @@ from registry.errors import (
     TritonUnavailableError,
 )
 from registry.loading.room import Room
-from registry.reconcile.pools import place_endpoint
+from registry.packages.cache import LocalPackages
+from registry.packages.store import PackageStore
+from registry.reconcile.pools import next_loaders, place_endpoint
 from registry.reconcile.rollouts import HeldPackages
 from registry.stores.endpoints import FileEndpointStore
 
@@ -578,6 +581,56 @@ async def test_the_report_is_written_only_for_news_and_as_a_sign_of_life(
     harness.time += 2.0
     await harness.settle()
     assert harness.reports.written == written + 1
+
+
+async def test_what_happens_during_a_long_load_is_reported_before_its_end(
+    harness: LoaderHarness,
+) -> None:
+    async def report_after(seconds: float) -> LoaderReport:
+        harness.reports.news.clear()
+        harness.time += seconds
+        assert await asyncio.to_thread(harness.reports.news.wait, 60)
+        return harness.reports.stored["l"]
+
+    harness.options = replace(harness.options, heartbeat_seconds=0.01)
+    harness.loader = harness.new_loader()
+    await harness.serve(STABLE, stable=STABLE)
+    harness.triton.hangs_on.add(CANDIDATE.triton_model)
+    coming = status(STABLE, CANDIDATE, stable=STABLE)
+    harness.endpoints.show(coming)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(harness.loader.run(asyncio.Event()))
+        await harness.triton.hung.wait()
+        assert (await report_after(1.0)).ready
+        harness.loader.note_trouble(STABLE, "it answers with NaN", fails=True)
+        assert (await report_after(1.0)).troubles[0].fails
+        harness.endpoints.show(coming.model_copy(update={"cordoned": ("l",)}))
+        report = await report_after(1.0)
+        assert (report.cordoned, report.ready, names(report)) == (True, False, ["2"])
+        assert "out of service" in harness.loader.unready()
+        running.cancel()
+
+
+async def test_a_store_that_hangs_at_one_loader_holds_up_no_other_and_nothing_else(
+    harness: LoaderHarness, tmp_path: Path
+) -> None:
+    gives = threading.Event()
+    store = PackageStore((tmp_path / "store").as_uri(), check_mounted=lambda: gives.wait(60))
+    behind = LocalPackages(store, tmp_path / "local", silent_seconds=0.0)
+
+    class HalfThere(FolderPackages):
+        def fetch(self, ref: ModelRef) -> Path:
+            return behind.fetch(ref) if ref == CANDIDATE else super().fetch(ref)
+
+    harness.packages = HalfThere(tmp_path)
+    harness.loader = harness.new_loader()
+    report = await harness.serve(STABLE, CANDIDATE, stable=STABLE)
+    gives.set()
+    assert (names(report), report.ready) == (["2"], True)
+    assert report.failed[0].cause is FailureCause.AWAY
+    assert "has given nothing for" in report.failed[0].reason
+    others = (report.model_copy(update={"loader": name, "failed": ()}) for name in "ab")
+    assert next_loaders((report, *others), {CANDIDATE}, ("l",)) == ("a", "l")
 
 
 async def test_a_triton_is_ready_from_its_first_whole_set_of_stable_versions_on(

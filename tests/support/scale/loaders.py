@@ -36,20 +36,21 @@ class Loader:
 
     async def report(self) -> None:
         """Reports what it holds."""
-        await self._reporter.report(
-            LoaderReport(
-                loader=self._name,
-                triton_grpc=f"10.0.{self._number // 250}.{self._number % 250}:8001",
-                at=time.time(),
-                ready=True,
-                loaded=self._loaded,
-                pool=self._pool,
-            )
+        await self._reporter.report(await self._look())
+
+    async def _look(self) -> LoaderReport:
+        return LoaderReport(
+            loader=self._name,
+            triton_grpc=f"10.0.{self._number // 250}.{self._number % 250}:8001",
+            at=time.time(),
+            ready=True,
+            loaded=self._loaded,
+            pool=self._pool,
         )
 
     async def run(self) -> None:
         """Heartbeats until it is cancelled."""
-        await self._reporter.run()
+        await self._reporter.run(self._look)
 
 
 class _ReportMeter:
