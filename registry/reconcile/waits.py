@@ -104,11 +104,18 @@ def _endpoints_own(
         others = (f"{more} more are sick",) if more > 0 else ()
         yield _wait(WaitsFor.SICK_TRITON, "; ".join((*sick[:_MOST_NAMED], *others)))
     if stable is not None and spec.pool != status.pool and not seen.refused:
-        yield _wait(
-            WaitsFor.POOL,
-            f"callers move to the pool {spec.pool} once all its Tritons hold what they need, and "
-            f"{status.pool} goes on answering",
-        )
+        answers = f"{status.pool} goes on answering"
+        if seen.move_fault and status.rollout is None:
+            is_there = find_version(seen, stable.version) is not None
+            yield _wait(
+                WaitsFor.VERDICT if is_there else WaitsFor.LOST_VERSION,
+                f"version {stable.version} can't be served in the pool {spec.pool}, and {answers}: "
+                f"{seen.move_fault}",
+                version=stable.version,
+            )
+        else:
+            said = f"callers move to the pool {spec.pool} once all its Tritons hold what they need"
+            yield _wait(WaitsFor.POOL, f"{said}, and {answers}")
     if stable is not None and status.asleep is not None:
         yield _wait(WaitsFor.CALLER, since=status.asleep)
 

@@ -304,6 +304,19 @@ def test_what_blocks_a_move_to_another_kind_of_device_is_what_the_new_pool_says(
     )
 
 
+def test_a_move_that_is_refused_names_what_has_it_tried_again() -> None:
+    spec, seen = EndpointSpec(model="m", pool="gpu"), replace(SEEN, move_fault="opset 99")
+    (wait,) = found(SERVING, seen, spec=spec)
+    assert wait.cause is WaitsFor.VERDICT
+    (said,) = sentences(endpoint(SERVING.model_copy(update={"waits": (wait,)})), NOW)
+    assert "can't be served in the pool gpu, and default goes on answering: opset 99" in said
+    assert said.endswith("headrace rollout retry e 1")
+    lost = replace(seen, versions=(PlannedVersion("2", "o2"),))
+    assert {each.cause for each in found(SERVING, lost, spec=spec)} == {WaitsFor.LOST_VERSION}
+    (wait,) = found(with_rollout(Phase.SHADOW), seen, spec=spec)[:1]  # it moves after that
+    assert wait.cause is WaitsFor.POOL
+
+
 def test_a_fault_that_comes_with_each_try_has_lasted_since_the_first() -> None:
     first = found(on_its_way(Phase.BLOCKED, "no space", attempts=1, retry_at=15.0), now=10.0)
     again = found(on_its_way(Phase.CONVERTING, attempts=1), before=first, now=20.0)
