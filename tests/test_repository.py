@@ -17,7 +17,7 @@ from contracts.tasks import Task
 
 ROOT = Path(__file__).parent.parent
 TEXTS = sorted(
-    path for pattern in ("*.md", "docs/**/*.md", "examples/*/*.md") for path in ROOT.glob(pattern)
+    path for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md") for path in ROOT.glob(pattern)
 )
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))

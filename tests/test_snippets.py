@@ -30,7 +30,7 @@ from headrace.endpoints import document
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "examples/*/*.md", "charts/*/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "charts/*/*.md")
     for path in ROOT.glob(pattern)
 )
 HERE = "tests/test_snippets.py"

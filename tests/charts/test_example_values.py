@@ -16,14 +16,19 @@ from headrace.endpoints import document
 PAGE = ROOT / "docs/values-examples.md"
 FOLDER = ROOT / "examples" / "values"
 ENDPOINTS = FOLDER / "endpoints-in-git.yaml"
-FILES = sorted(path for path in FOLDER.glob("*.yaml") if path != ENDPOINTS)
+EKS = ROOT / "examples" / "cloud" / "eks" / "values.yaml"
+FILES = [EKS, *sorted(path for path in FOLDER.glob("*.yaml") if path != ENDPOINTS)]
 # Their own definitions come with the CRDs of the operators that read them.
 FOREIGN = ("kafka.strimzi.io", "gateway.networking.k8s.io", "keda.sh", "monitoring.coreos.com")
 
 
 def example(name: str) -> list[Manifest]:
     """The objects that an example makes, on a cluster with the Prometheus operator."""
-    return manifests(str(FOLDER / name), *LIGHT, apis=OPERATOR)
+    return objects_of(FOLDER / f"{name}.yaml")
+
+
+def objects_of(path: Path) -> list[Manifest]:
+    return manifests(str(path.with_suffix("")), *LIGHT, apis=OPERATOR)
 
 
 def kinds(name: str) -> set[str]:
@@ -35,7 +40,7 @@ def test_an_example_renders_objects_that_kubernetes_takes(path: Path) -> None:
     validator = pytest.importorskip(
         "kubernetes_validate", reason="kubernetes-validate, which carries the schemas, is missing"
     )
-    for manifest in example(path.stem):
+    for manifest in objects_of(path):
         if not manifest["apiVersion"].startswith(FOREIGN):
             validator.validate(manifest, "1.34", strict=True)
 

@@ -123,6 +123,11 @@ def test_argo_cd_applies_what_it_rendered_and_an_endpoint_of_git(
             remove(cluster, made)
 
 
+def test_an_api_server_takes_the_objects_of_the_cloud(absent: Release) -> None:
+    made = rendered(absent, ROOT / "examples/cloud/eks/values.yaml")
+    absent.cluster.kubectl("apply", "--server-side", "--dry-run=server", "-f", "-", given=made)
+
+
 def of_values(release: Release, name: str) -> Release:
     """The release with a file of ``examples/values`` and nothing of the tests' own."""
     return replace(release, values=FOLDER / name)

@@ -20,10 +20,18 @@ from registry.conversions.index import ConversionIndex
 from registry.errors import SourceRefusedError
 from registry.mlflow.client import MlflowConnection
 from registry.packages.gc import collect
-from registry.packages.store import PackageStore, StoreUnavailableError, digest
+from registry.packages.store import (
+    PackageMissingError,
+    PackageStore,
+    StoreUnavailableError,
+    digest,
+)
+from registry.packages.store_mark import StoreMark
 from stats.evaluation.references import StoredReferences
 
 pytestmark = pytest.mark.real
+
+POLICIES = Path(__file__).parents[2] / "examples" / "cloud" / "eks" / "policies"
 
 # A client tries each call again for some seconds before it gives up.
 CONTENT = bytes(range(256)) * 50_000
@@ -51,41 +59,73 @@ def test_a_conversion_is_found_again_by_the_index(url: str, tmp_path: Path) -> N
     assert store.packages() == [ref.package]
 
 
-def test_a_conversion_needs_no_right_but_to_write_below_staging(
+def test_each_role_of_a_cloud_does_its_work_and_no_more(
     object_store: ObjectStore, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the policy that docs/security.md gives: it publishes there, and does nothing else."""
-    prefix = url.removeprefix("s3://")
-    statement = {
-        "Effect": "Allow",
-        "Principal": {"AWS": ["conversion"]},
-        "Action": ["s3:PutObject", "s3:AbortMultipartUpload"],
-        "Resource": f"arn:aws:s3:::{prefix}/staging/*",
-    }
-    made = packed(tmp_path / "made")
-    staging = f"{url}/staging/of-one"
-    conversion = object_store.add_user("conversion", "a-secret-of-conversions")
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    """With the policies of ``examples/cloud/eks``."""
+    made, staging = packed(tmp_path / "made"), f"{url}/staging/of-one"
+    package = made.package_id()
+    roles = ("read", "convert", "decide")
+    users = {role: object_store.add_user(role, f"a-secret-of-{role}") for role in roles}
+    statements = [each for role in roles for each in statements_of(role, url)]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
     fsspec.filesystem("s3").call_s3("put_bucket_policy", Bucket=BUCKET, Policy=policy)
+
+    def publish_at(place: str) -> None:
+        PackageStore(place, write_only=True).publish(tmp_path / "made", made)
+
     with monkeypatch.context() as patch:
-        real_object_store.use(patch, conversion)
-        PackageStore(staging, write_only=True).publish(tmp_path / "made", made)
-        beyond: list[Callable[[], object]] = [
-            lambda: PackageStore(url, write_only=True).publish(tmp_path / "made", made),
+        real_object_store.use(patch, users["convert"])
+        publish_at(staging)
+        refused(
+            lambda: publish_at(url),
             lambda: PackageStore(f"{url}/staging").packages(),
-            lambda: PackageStore(staging).manifest(made.package_id()),
-            lambda: PackageStore(staging).delete(made.package_id()),
+            lambda: PackageStore(staging).manifest(package),
+            lambda: PackageStore(staging).delete(package),
             lambda: ConversionIndex(url, PackageStore(url), KEYS).get("options"),
-        ]
-        for ask in beyond:
-            with pytest.raises(StoreUnavailableError):
-                ask()
+        )
+
+        real_object_store.use(patch, users["decide"])
+        store, staged = PackageStore(url), PackageStore(staging)
+        assert StoreMark(url, KEYS).claim() == ""
+        assert staged.fetch(package, tmp_path / "got", most_bytes=1 << 30) == made
+        ref = store.publish(tmp_path / "got", made)
+        index = ConversionIndex(url, store, KEYS)
+        assert index.get("options") is None
+        put = index.put("options", ref)
+        assert index.get("options") == put
+        staged.remove_all()
+        assert staged.packages() == []
+        staged.remove_all()  # and again, where there is nothing
+
+        real_object_store.use(patch, users["read"])
+        store = PackageStore(url)
+        assert store.fetch(package, tmp_path / "fetched", most_bytes=1 << 30) == made
+        with pytest.raises(PackageMissingError):
+            store.manifest("0" * 64)
+        refused(lambda: publish_at(url), lambda: publish_at(staging))
+        store.delete(package)  # s3fs keeps to itself that S3 refused it
+        assert store.packages() == [package]
+
+        real_object_store.use(patch, users["decide"])
+        store = PackageStore(url)
+        store.delete(package)
+        assert store.packages() == []
     real_object_store.use(monkeypatch, {})
-    staged = PackageStore(staging)
-    assert staged.fetch(made.package_id(), tmp_path / "got", most_bytes=1 << 30) == made
-    staged.remove_all()
-    assert staged.packages() == []
-    staged.remove_all()  # and again, where there is nothing
+
+
+def statements_of(role: str, url: str) -> list[dict[str, object]]:
+    """A role's policy, as a part of the bucket's."""
+    text = (POLICIES / f"{role}.json").read_text(encoding="utf-8")
+    prefix = url.removeprefix(f"s3://{BUCKET}/")
+    filled = text.replace("${bucket}", BUCKET).replace("${prefix}", prefix)
+    return [{**each, "Principal": {"AWS": [role]}} for each in json.loads(filled)["Statement"]]
+
+
+def refused(*asked: Callable[[], object]) -> None:
+    for ask in asked:
+        with pytest.raises(StoreUnavailableError):
+            ask()
 
 
 def test_what_nobody_needs_is_collected(url: str, tmp_path: Path) -> None:
