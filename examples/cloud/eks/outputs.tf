@@ -9,7 +9,6 @@ output "values" {
       external = concat([
         aws_vpc.main.cidr_block,
         aws_eks_cluster.main.kubernetes_network_config[0].service_ipv4_cidr,
-        "169.254.170.23/32", # the Pod Identity agent, on each node
       ], aws_vpc_endpoint.s3.cidr_blocks)
     }
   }
