@@ -16,7 +16,7 @@ from service.cluster.errors import ApiRefusedError
 
 _numbers = itertools.count()
 # What people write where the schema takes anything.
-_ANYTHING = st.one_of(
+_ANYTHING: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from(["auto", "auto2", "", -1, 1.5, True, None, [], ["x"], [1.5], [None], {}]),
     st.lists(st.integers(-1, 600), max_size=3),
 )

@@ -116,7 +116,7 @@ async def test_no_field_is_dropped_in_silence(described: RouteDescription) -> No
     path, (body, *_) = await bodies_of(described)
     assert described.operation.request is not None
     fields = described.operation.request.__struct_fields__
-    foreign = {"nobodys": {"nobodys": 1}}
+    foreign: dict[str, dict[str, Any]] = {"nobodys": {"nobodys": 1}}
     if "parameters" in fields:
         foreign["parameters.nobodys"] = {"parameters": {"nobodys": 1}}
     async with client_of(BEHIND) as client:
