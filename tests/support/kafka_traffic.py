@@ -45,7 +45,7 @@ class KafkaTraffic:
         # As the controller builds it, but for a Kafka that is soon taken for one that is away.
         hasty = KafkaAddress((proxy.bootstrap,), request_seconds=2.0)
         self._reader = WindowsReader(
-            lambda since: KafkaRecordLog(hasty, since, records.name),
+            lambda: KafkaRecordLog(hasty, None, records.name),
             KafkaEventLogEnds(hasty, self._events.name),
             clock=clock,
         )
