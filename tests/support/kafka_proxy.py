@@ -81,6 +81,8 @@ class KafkaProxy:
             each.close()
         for thread in self._threads:
             thread.join(_PATIENCE_SECONDS)
+        for each in self._sockets:  # and those that were made meanwhile
+            each.close()
 
     def _accept(self) -> None:
         while not self._closing.is_set():
