@@ -8,10 +8,14 @@ it is. Members of kafka-python that are not public are used only here.
 A folder signs in, with a file for each thing, as Secrets are mounted: ``username`` and ``password``
 for SASL, ``mechanism`` (``SCRAM-SHA-512`` if it is missing), ``ca.crt`` for TLS under a private
 authority, ``tls.crt`` and ``tls.key`` for a certificate of the client, and ``protocol`` if
-Kafka's name of it does not follow from these. What is in a file is never put into a message.
+Kafka's name of it does not follow from these. OAUTHBEARER takes its tokens from the file ``token``,
+read at each sign-in, or as ``token-url`` gives them for ``client-id``, ``client-secret`` and
+``scope``; AWS_MSK_IAM signs them for ``region`` with what AWS's own chain of credentials finds.
+What is in a file is never put into a message.
 """
 
 import logging
+import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,11 +28,17 @@ from kafka.admin import OffsetSpec
 from kafka.errors import KafkaError, RetriableError, TopicAlreadyExistsError
 from kafka.net.compat import KafkaNetClient
 
+from service.kafka_tokens import ClientCredentials, KafkaTokens, sign_as_aws
+
 log = logging.getLogger(__name__)
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_BY_TOKEN = ("OAUTHBEARER", "AWS_MSK_IAM")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", *_BY_TOKEN)
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _AUTHORITY, _CERTIFICATE, _KEY = "ca.crt", "tls.crt", "tls.key"
+_CLIENT = ("token-url", "client-id", "client-secret")
+_TOKENS = "sasl_oauth_token_provider"
+_URL = re.compile(r"https?://[^\s/?#@]+(/[^\s@]*)?")
 
 _Client = TypeVar("_Client", KafkaAdminClient, KafkaConsumer, KafkaProducer)
 _NO_ERROR = 0
@@ -308,6 +318,9 @@ def _parse_assignment(assignment: Mapping[str, Any] | bytes | None, topic: str) 
 
 def _connect(kind: Callable[..., _Client], address: KafkaAddress, **options: object) -> _Client:
     _probe(address)
+    if isinstance(tokens := address.options.get(_TOKENS), KafkaTokens):
+        with kafka_errors():
+            tokens.token()  # or kafka-python would not tell why it can't bootstrap
     opened: list[KafkaNetClient] = []
 
     def client(**settings: object) -> KafkaNetClient:
@@ -357,8 +370,9 @@ def login_options(folder: str) -> dict[str, object]:
     if not home.is_dir():
         raise KafkaLoginError(f"--kafka-login: there is no folder {home}")
     username = _read(home, "username")
-    secured = any((home / name).exists() for name in (_AUTHORITY, _CERTIFICATE))
-    protocol = _read(home, "protocol") or _protocol(sasl=bool(username), tls=secured)
+    tokens = _read(home, "mechanism") in _BY_TOKEN
+    secured = tokens or any((home / name).exists() for name in (_AUTHORITY, _CERTIFICATE))
+    protocol = _read(home, "protocol") or _protocol(sasl=tokens or bool(username), tls=secured)
     if protocol not in PROTOCOLS:
         raise _build_unknown_error(home / "protocol", PROTOCOLS)
     found: dict[str, object] = {"security_protocol": protocol}
@@ -380,6 +394,11 @@ def _sasl(home: Path, username: str) -> dict[str, object]:
     mechanism = _read(home, "mechanism") or "SCRAM-SHA-512"
     if mechanism not in MECHANISMS:
         raise _build_unknown_error(home / "mechanism", MECHANISMS)
+    if mechanism in _BY_TOKEN:
+        # MSK takes AWS's signature by OAUTHBEARER too. kafka-python's own AWS_MSK_IAM looks for
+        # credentials again at each connection, and without a deadline.
+        tokens = KafkaTokens(_token_source(home, mechanism))
+        return {"sasl_mechanism": "OAUTHBEARER", _TOKENS: tokens}
     if not username or not password:
         raise KafkaLoginError(
             f"--kafka-login: SASL needs the files username and password in {home}"
@@ -389,6 +408,24 @@ def _sasl(home: Path, username: str) -> dict[str, object]:
         "sasl_plain_username": username,
         "sasl_plain_password": password,
     }
+
+
+def _token_source(home: Path, mechanism: str) -> Callable[[], str]:
+    if mechanism == "AWS_MSK_IAM":
+        try:
+            return sign_as_aws(_read(home, "region"))
+        except (ImportError, ValueError) as error:
+            raise KafkaLoginError(f"--kafka-login: AWS_MSK_IAM: {error}") from error
+    if (home / "token").exists():
+        return (home / "token").read_text
+    url, client, secret = (_read(home, name) for name in _CLIENT)
+    if missing := [name for name in _CLIENT if not _read(home, name)]:
+        needs = f"OAUTHBEARER needs the file token, or {', '.join(missing)}"
+        raise KafkaLoginError(f"--kafka-login: {needs}, in {home}")
+    if not _URL.fullmatch(url):
+        raise KafkaLoginError("--kafka-login: token-url is no address of http or https")
+    authority = home / _AUTHORITY if (home / _AUTHORITY).exists() else None
+    return ClientCredentials(url, client, secret, _read(home, "scope"), authority)
 
 
 def _tls(home: Path) -> dict[str, object]:

@@ -19,6 +19,8 @@ LIBRARIES: Mapping[str, int] = {
     # At info a line for each refresh of its metadata, every five seconds; above, a line for each of
     # its own attempts, many a second while Kafka is down. What comes of them our loops tell once.
     "kafka": logging.CRITICAL,
+    # A traceback with the whole answer that it could not read, which may hold credentials.
+    "botocore.credentials": logging.CRITICAL,
     # A word about every connection or request.
     "asyncio": logging.WARNING,
     "fsspec": logging.WARNING,

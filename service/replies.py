@@ -41,14 +41,14 @@ def ask(
     return reply
 
 
-def read(reply: HTTPResponse) -> bytes:
-    """The body.
+def read(reply: HTTPResponse, most: int | None = None) -> bytes:
+    """The body, or the first ``most`` bytes of it.
 
     Raises:
         OSError: it broke off.
     """
     try:
-        return reply.read()
+        return reply.read(most)
     except HTTPException as error:
         raise _broken_off(error) from error
 

@@ -27,6 +27,7 @@ WIDE = {"Namespace", "ClusterRole", "StorageClass", "CustomResourceDefinition"}
 DEFINITION = "modelendpoints.headrace.dev"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+OWN_KAFKA = ("kafka.bootstrapServers[0]=kafka.example:9092", "kafka.existingSecret=named")
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}
 
 
@@ -211,6 +212,45 @@ def test_a_key_that_a_secret_lacks_is_named(
     cluster.secret("named", other="")
     cluster.add(f"/api/v1/namespaces/{SPACE}/configmaps/named", "ConfigMap", "named")
     assert f'which lacks the key "{lacking}"' in cluster.helm(*settings).stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "lacking"),
+    [
+        ({"mechanism": "OAUTHBEARER\n"}, "token-url"),
+        ({"mechanism": "OAUTHBEARER", "token-url": "https://a/t"}, "client-id"),
+        (
+            {"mechanism": "OAUTHBEARER", "token-url": "https://a/t", "client-id": "a"},
+            "client-secret",
+        ),
+        ({"username": "ann"}, "password"),
+    ],
+)
+def test_a_key_that_kafkas_mechanism_needs_is_named(
+    cluster: Cluster, data: dict[str, str], lacking: str
+) -> None:
+    cluster.classes(standard=DEFAULT)
+    cluster.secret("named", **data)
+    assert f'which lacks the key "{lacking}"' in cluster.helm(*OWN_KAFKA).stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "settings"),
+    [
+        ({"mechanism": "OAUTHBEARER", "token": "t"}, ()),
+        ({"mechanism": "OAUTHBEARER"}, ("kafka.tokenAudience=kafka",)),
+        ({"mechanism": "AWS_MSK_IAM"}, ()),
+        ({"ca.crt": "a certificate"}, ()),
+        ({"username": "ann", "password": "p"}, ()),
+    ],
+)
+def test_a_secret_with_what_kafkas_mechanism_needs_is_taken(
+    cluster: Cluster, data: dict[str, str], settings: tuple[str, ...]
+) -> None:
+    cluster.classes(standard=DEFAULT)
+    cluster.secret("named", **data)
+    done = cluster.helm(*OWN_KAFKA, *settings)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_is_there_is_installed(cluster: Cluster) -> None:

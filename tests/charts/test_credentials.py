@@ -44,6 +44,19 @@ def mounted(*settings: str) -> dict[str, set[str]]:
     }
 
 
+def test_a_token_of_each_pods_account_lies_beside_kafkas_secret() -> None:
+    own = ('kafka.bootstrapServers=["kafka.example:9092"]', 'kafka.existingSecret="login"')
+    volumes = [
+        volume
+        for _, _, spec in pod_specs(light(*own, 'kafka.tokenAudience="events"'))
+        for volume in spec["volumes"]
+        if volume["name"] == "kafka-login"
+    ]
+    token = {"serviceAccountToken": {"audience": "events", "path": "token"}}
+    sources = [{"secret": {"name": "login"}}, token]
+    assert [volume["projected"]["sources"] for volume in volumes] == [sources] * 4
+
+
 def test_readers_of_an_own_store_hold_nothing_of_mlflows() -> None:
     found = credentials(*STORE)
     assert {name: found[name] for name in READERS} == {name: ["store"] for name in READERS}

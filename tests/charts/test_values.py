@@ -91,6 +91,7 @@ def test_helm_holds_values_to_the_schema() -> None:
         (['gateway.service.externalTrafficPolicy="Local"'], "type NodePort or LoadBalancer"),
         (['gateway.service.ipFamilies=["IPv4", "IPv6"]'], "needs gateway.service.ipFamilyPolicy"),
         (['kafka.existingSecret="login"'], "kafka.bootstrapServers must name"),
+        (['kafka.tokenAudience="kafka"'], "kafka.tokenAudience needs kafka.existingSecret"),
         (['mlflow.existingSecret="login"'], "mlflow.url must name"),
         (['kafka.bootstrapServers=["localhost:9092"]'], "in a pod is the pod itself"),
     ],

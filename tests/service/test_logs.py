@@ -96,6 +96,13 @@ def test_what_strangers_send_is_no_line_of_the_log() -> None:
     assert "a bug" in stream.getvalue()
 
 
+def test_an_answer_with_credentials_that_botocore_can_not_read_is_no_line_of_the_log() -> None:
+    stream = io.StringIO()
+    configure("gateway", "debug", stream=stream)
+    logging.getLogger("botocore.credentials").warning("Refreshing failed: b'<SecretAccessKey>'")
+    assert stream.getvalue() == ""
+
+
 @pytest.mark.parametrize(
     "library", [name for name in LIBRARIES if LIBRARIES[name] == logging.WARNING]
 )

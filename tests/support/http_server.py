@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -67,14 +68,18 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def http_server(answer: Callable[[Request], Answer]) -> Iterator[str]:
-    """Serves on a free port until the block ends; gives the URL."""
+def http_server(
+    answer: Callable[[Request], Answer], tls: ssl.SSLContext | None = None
+) -> Iterator[str]:
+    """Serves on a free port, over TLS if it is given, until the block ends; gives the URL."""
     handler = type("Handler", (_Handler,), {"answer": staticmethod(answer)})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         server.server_close()

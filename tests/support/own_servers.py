@@ -121,8 +121,10 @@ class KafkaProcess(OwnProcess):
     Its state outlives ``kill9`` and ``stop``, so that ``start`` goes on where it ended.
     """
 
-    def __init__(self, files: KafkaFiles, node: KafkaNode) -> None:
+    def __init__(self, files: KafkaFiles, node: KafkaNode, properties: str = "") -> None:
+        """Takes further lines of ``server.properties``, which win over those that the node has."""
         super().__init__(node.folder / "kafka.log", 15.0)
+        self._properties = properties
         self._files = files
         self.node = node
 
@@ -141,6 +143,8 @@ class KafkaProcess(OwnProcess):
         if takes_connections(self.node):
             raise ServiceFailedError(f"something else listens at {self.bootstrap} already")
         kafka.lay_out(self.node)
+        with self.node.properties_file.open("a", encoding="utf-8") as file:
+            file.write(self._properties)
         kafka.remove_leftovers(self.node)
         kafka.format_storage(self._files, self.node, timeout_seconds=START_SECONDS)
         self._run(

@@ -45,9 +45,17 @@
 {{- define "headrace.kafkaLoginVolume" -}}
 {{- with .Values.kafka.existingSecret -}}
 - name: kafka-login
+  {{- if $.Values.kafka.tokenAudience }}
+  projected:
+    defaultMode: 0440
+    sources:
+      - secret: {name: {{ . }}}
+      - serviceAccountToken: {audience: {{ $.Values.kafka.tokenAudience | quote }}, path: token}
+  {{- else }}
   secret:
     secretName: {{ . }}
     defaultMode: 0440
+  {{- end }}
 {{- end -}}
 {{- end -}}
 

@@ -65,6 +65,9 @@
 {{- if and $values.kafka.existingSecret (not $values.kafka.bootstrapServers) -}}
 {{- fail "\n\nkafka.existingSecret signs in to your own Kafka, which kafka.bootstrapServers must name: the embedded one asks for nothing." -}}
 {{- end -}}
+{{- if and $values.kafka.tokenAudience (not $values.kafka.existingSecret) -}}
+{{- fail "\n\nkafka.tokenAudience needs kafka.existingSecret, whose key mechanism is OAUTHBEARER." -}}
+{{- end -}}
 {{- if and $values.mlflow.existingSecret (not $values.mlflow.url) -}}
 {{- fail "\n\nmlflow.existingSecret signs in to your own MLflow, which mlflow.url must name: the embedded one asks for nothing." -}}
 {{- end -}}
@@ -142,6 +145,12 @@
   "gateway.tls.existingSecret" (list $values.gateway.tls.existingSecret "tls.crt" "tls.key")
   "triton.tls.existingSecret" (list $values.triton.tls.existingSecret "ca.crt" "tls.crt" "tls.key")
   "gateway.keys.existingSecret" (list $values.gateway.keys.existingSecret $values.gateway.keys.key) -}}
+{{- $kafka := (lookup "v1" "Secret" .Release.Namespace $values.kafka.existingSecret).data | default dict -}}
+{{- if and (eq (get $kafka "mechanism" | b64dec | trim) "OAUTHBEARER") (not (or $values.kafka.tokenAudience (hasKey $kafka "token"))) -}}
+{{- $_ := set $named "kafka.existingSecret" (list $values.kafka.existingSecret "token-url" "client-id" "client-secret") -}}
+{{- else if hasKey $kafka "username" -}}
+{{- $_ := set $named "kafka.existingSecret" (list $values.kafka.existingSecret "password") -}}
+{{- end -}}
 {{- if $values.gateway.feedback.enabled -}}
 {{- $_ := set $named "gateway.feedback.existingSecret" (list $values.gateway.feedback.existingSecret $values.gateway.feedback.key) -}}
 {{- end -}}
